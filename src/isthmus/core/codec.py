@@ -1,0 +1,114 @@
+"""The wire format: one PDU per frame, length-prefixed MessagePack, versioned, bounded.
+
+    4 bytes   length of the rest, big-endian, at most MAX_FRAME
+    1 byte    version of the format
+    n bytes   the PDU as a tagged MessagePack array
+
+Everything from a socket or a file is hostile until it has passed through here. Whatever the bytes, decoding
+gives PDUs whose every field is within its bounds, or raises `FrameError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from isthmus.core.pdu import Pdu
+
+VERSION = 1
+MAX_FRAME = 32 << 20
+"""Bytes of one frame after its length. Senders split batches long before (`BatchLimits`)."""
+
+_HEADER = struct.Struct(">IB")
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Pdu] = msgspec.msgpack.Decoder(Pdu)
+
+
+class FrameError(ValueError):
+    """The bytes are not a frame of ours. After it, the stream that they came from cannot be read any further."""
+
+
+def encode(pdu: Pdu) -> bytes:
+    """One whole frame. A multicast is encoded once and the same bytes go to every peer."""
+    body = _encoder.encode(pdu)
+    if len(body) >= MAX_FRAME:
+        raise FrameError(f"a {type(pdu).__name__} of {len(body)} bytes is larger than a frame may be ({MAX_FRAME})")
+    return _HEADER.pack(len(body) + 1, VERSION) + body
+
+
+def body_of(pdu: Pdu) -> bytes:
+    """The PDU without the frame around it; what the ordering costs is counted in bytes of this."""
+    return _encoder.encode(pdu)
+
+
+def decode_body(body: bytes | memoryview) -> Pdu:
+    """The PDU in the body of a frame (what follows the version byte)."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise FrameError(f"malformed PDU: {error}") from None
+
+
+class FrameReader:
+    """Cuts a byte stream into PDUs. One per connection; after a `FrameError` the connection is to be closed."""
+
+    __slots__ = ("_buffer", "_limit")
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._buffer = bytearray()
+        self._limit = limit
+
+    def feed(self, data: bytes) -> list[Pdu]:
+        """All PDUs completed by these bytes. Memory held is at most one unfinished frame."""
+        buffer = self._buffer
+        # Most reads start and end on a frame boundary: then the bytes are decoded where they are, uncopied.
+        source: bytes | bytearray = data
+        if buffer:
+            buffer += data
+            source = buffer
+        pdus: list[Pdu] = []
+        offset = 0
+        with memoryview(source) as view:
+            for start, end in self._frames(source):
+                pdus.append(decode_body(view[start:end]))
+                offset = end
+        if source is buffer:
+            del buffer[:offset]
+        elif offset < len(data):
+            buffer += memoryview(data)[offset:]
+        return pdus
+
+    def _frames(self, source: bytes | bytearray) -> Iterator[tuple[int, int]]:
+        """Where the bodies of the complete frames start and end."""
+        offset, size = 0, len(source)
+        while size - offset >= _HEADER.size:
+            length, version = _HEADER.unpack_from(source, offset)
+            if version != VERSION:
+                raise FrameError(f"version {version} of the wire format is not understood (this is {VERSION})")
+            if not 2 <= length <= self._limit:
+                raise FrameError(f"a frame of {length} bytes is out of bounds (2 to {self._limit})")
+            end = offset + 4 + length
+            if end > size:
+                return
+            yield offset + _HEADER.size, end
+            offset = end
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an unfinished frame. Not 0 when a stream ends: it was cut in the middle."""
+        return len(self._buffer)
+
+    def finish(self) -> None:
+        """The stream has ended. Raises where it ended inside a frame."""
+        if self._buffer:
+            raise FrameError(f"truncated frame: the stream ended {len(self._buffer)} bytes into it")
+
+
+def decode_all(data: bytes) -> list[Pdu]:
+    """All PDUs in a complete capture."""
+    reader = FrameReader()
+    pdus = reader.feed(data)
+    reader.finish()
+    return pdus

@@ -1,0 +1,117 @@
+"""The Endpoint contract: how protocol code meets the world that runs it.
+
+An endpoint is a state machine. Whoever runs it (simulator, explorer, asyncio driver) calls one input method at a
+time with the current time and one `Outbox`, then carries out what the outbox holds and clears it for the next
+call. Inputs are batches and outputs are plain lists in one reused object, because an object per event or
+effect costs a factor of six at these rates.
+
+Time is an argument, in nanoseconds. There is no randomness. Equal inputs give equal outputs, so a run can be
+replayed byte for byte, and the explorer can branch by `fork`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol, Self, TypeAlias
+
+from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.message import Batch, Message
+from isthmus.core.pdu import Pdu
+
+Destinations: TypeAlias = tuple[ProcessId, ...]
+
+
+class View(NamedTuple):
+    """Who is in the system, from this point of the delivery sequence on. Members are in rank order."""
+
+    number: int
+    members: tuple[ProcessId, ...]
+
+
+class Hold(NamedTuple):
+    """Why a batch that has arrived is not delivered yet: it waits for `number` of `awaited`'s batches to be `reason`.
+
+    `reason` is `delivered` (a cause is missing here), `safe` (no quorum holds it yet) or `ordered` (the sequencer
+    has not placed it).
+    """
+
+    batch: Batch
+    reason: str
+    awaited: ProcessId
+    number: int
+
+
+class Outbox:
+    """What one step of an endpoint wants done. The order of the fields is the order of execution.
+
+    1. `deliveries`: to the application, in this order; a `View` among them is the change of view.
+    2. `stable`: own batches that every live destination has finished with; their buffers are free.
+    3. `holds`: for the trace only.
+    4. `sends`: one entry per multicast, whatever the number of its destinations: a driver encodes it once.
+    5. `stopped`: when not empty, the endpoint takes no further part; the text says why.
+    """
+
+    __slots__ = ("deliveries", "holds", "sends", "stable", "stopped")
+
+    def __init__(self) -> None:
+        self.deliveries: list[Batch | View] = []
+        self.stable: list[Batch] = []
+        self.holds: list[Hold] = []
+        self.sends: list[tuple[Destinations, Pdu]] = []
+        self.stopped = ""
+
+    def clear(self) -> None:
+        """Empty the outbox in place. A driver that wants to keep a list takes it out before."""
+        self.deliveries.clear()
+        self.stable.clear()
+        self.holds.clear()
+        self.sends.clear()
+        self.stopped = ""
+
+
+class Endpoint(Protocol):
+    """Any protocol that a driver can run."""
+
+    @property
+    def id(self) -> ProcessId: ...
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        """PDUs that arrived together from one peer (or over one link), in order of arrival."""
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        """Time has passed. A spurious call does nothing."""
+
+    def deadline(self) -> Nanos | None:
+        """When `wake` must be called at the latest. Cheap: drivers ask after every step."""
+
+    # The cold path, for simulator and explorer.
+
+    def invariants(self) -> None:
+        """Raise `AssertionError` where the state contradicts the protocol's design note."""
+
+    def fork(self) -> Self: ...
+
+    def snapshot(self) -> Hashable: ...
+
+
+class Member(Endpoint, Protocol):
+    """An endpoint that is one process of a broadcast system."""
+
+    def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
+        """Accept new messages of this process. Returns the sequence number stamped on the first.
+
+        What does not fit the window, or comes during a view change, waits inside; callers that stay within
+        `credit` keep that bounded.
+        """
+
+    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+        """Broadcast messages that were born elsewhere, under the ids that they have."""
+
+    def credit(self) -> int:
+        """How many more messages fit now. 0 is back-pressure: some live member is behind."""
+
+    def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
+        """The application has finished with `sender`'s batches up to `number`; only then can they become stable."""
+
+    def leave(self, now: Nanos, out: Outbox) -> None:
+        """Stop accepting, see everything accepted through to stability, then go. `stopped` says when."""

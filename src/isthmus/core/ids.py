@@ -1,0 +1,82 @@
+"""Identities: small integers inside, names at the edges.
+
+A process is an integer, because it is compared, hashed and put on the wire millions of times a second. A
+`Directory` turns integers back into the names that people read; only topology, trace and terminal code
+holds one.
+
+A process that crashed comes back only as a new one (crash-stop model). Its id keeps the *slot* of its place in
+the topology in the low bits and counts *incarnations* above, so that no id is ever used twice and a driver
+still finds the address of a returning process.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+ProcessId: TypeAlias = int
+LinkId: TypeAlias = int
+Nanos: TypeAlias = int
+"""Virtual or real time, always an argument, never read by a protocol."""
+
+SLOT_BITS = 16
+_SLOT_MASK = (1 << SLOT_BITS) - 1
+
+MILLISECOND: Nanos = 1_000_000
+SECOND: Nanos = 1_000_000_000
+
+
+def incarnation_of(slot: int, incarnation: int) -> ProcessId:
+    """The id of the n-th process (from 0) that lives in a slot of the topology."""
+    if not 0 <= slot <= _SLOT_MASK:
+        raise ValueError(f"slot {slot} does not fit {SLOT_BITS} bits")
+    return incarnation << SLOT_BITS | slot
+
+
+def slot_of(process: ProcessId) -> int:
+    return process & _SLOT_MASK
+
+
+class MessageId(NamedTuple):
+    """Stamped once by the origin, carried everywhere: (origin process, sequence number from 1)."""
+
+    origin: ProcessId
+    seq: int
+
+
+class ProcessName(NamedTuple):
+    """How people call a process; `str()` gives the `system/process` of the trace format."""
+
+    system: str
+    process: str
+
+    def __str__(self) -> str:
+        return f"{self.system}/{self.process}"
+
+
+class Directory:
+    """The names of all slots of a topology, and from them the names of all processes that ever live in them.
+
+    The first process in a slot carries the slot's name (`p2`); one that came back carries its incarnation as
+    well (`p2+1`), so that traces never mix two lives.
+    """
+
+    def __init__(self, slots: list[ProcessName]) -> None:
+        if len(set(slots)) != len(slots):
+            raise ValueError("two slots carry the same name")
+        self.slots = slots
+        self._names: dict[ProcessId, ProcessName] = dict(enumerate(slots))
+        self._ids = {name: index for index, name in enumerate(slots)}
+
+    def name(self, process: ProcessId) -> ProcessName:
+        known = self._names.get(process)
+        if known is None:
+            system, base = self.slots[slot_of(process)]
+            known = ProcessName(system, f"{base}+{process >> SLOT_BITS}")
+            self._names[process] = known
+        return known
+
+    def id(self, system: str, process: str) -> ProcessId:
+        """The id behind a name; `KeyError` where there is none."""
+        base, _, incarnation = process.partition("+")
+        slot = self._ids[ProcessName(system, base)]
+        return incarnation_of(slot, int(incarnation)) if incarnation else slot

@@ -1,0 +1,48 @@
+"""Messages and batches.
+
+A **message** is what an application sends; its id is stamped once by the process where it was born and is kept
+by every re-broadcast. A **batch** is the unit in which one system moves messages: the messages that a process
+broadcast back to back, under one number of that process's stream and one ordering stamp. One stamp per batch
+instead of one per message is what lets a Python process deliver millions of messages a second: everything that
+the ordering decides, it decides once per batch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+MAX_PAYLOAD = 1 << 20
+"""Bytes of one payload. A larger one is refused at `send`, and as a malformed frame on the wire."""
+
+MAX_BATCH_MESSAGES = 4096
+MAX_MEMBERS = 4096
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 62))]
+Payload = Annotated[bytes, Meta(max_length=MAX_PAYLOAD)]
+Vector = Annotated[list[Number], Meta(max_length=2 * MAX_MEMBERS)]
+
+
+class Message(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """One application message. `origin` and `seq` are its id."""
+
+    origin: Number
+    seq: Number
+    payload: Payload
+
+
+class Batch(Struct, frozen=True, gc=False, array_like=True, tag="batch", forbid_unknown_fields=True):
+    """Messages broadcast back to back by one member of a system, in one view.
+
+    `number` counts the sender's batches over its whole life, from 1. `stamp` is the ordering's own: empty for FIFO,
+    a vector for causal order, order decisions for total order. `safe` is how many of its own batches the
+    sender knew to be held by a quorum when it sent this one.
+    """
+
+    view: Number
+    sender: Number
+    number: Number
+    stamp: Vector
+    safe: Number
+    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]

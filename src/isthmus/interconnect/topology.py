@@ -1,0 +1,139 @@
+"""A topology: systems, joins and paths, as their author named them.
+
+This is what a topology file says once it has been read, no more: names, counts and choices. Which links follow from
+it, and who forwards whose messages over them, is worked out in `wiring`; whether the papers allow it, in
+`topology_checks`. `docs/design/topology.md` explains the file.
+
+Inside the protocols processes are integers; `Topology.directory` is where the names turn into slots. Slots are given
+out in the order of the file, system by system, processes before gateways, so that the same file always gives the
+same ids.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.interconnect.simulation_table import Simulation
+
+Kind: TypeAlias = Literal["embedded", "redis", "nats", "rabbitmq"]
+Order: TypeAlias = Literal["fifo", "causal", "total"]
+Delivery: TypeAlias = Literal["uniform", "fast"]
+Assign: TypeAlias = Literal["striped", "transfer-sets", "paths", "uncoordinated"]
+
+KINDS: tuple[Kind, ...] = ("embedded", "redis", "nats", "rabbitmq")
+ORDERS: tuple[Order, ...] = ("fifo", "causal", "total")
+"""Weakest first. Each contains those before it: total order here is always causal (a log, or the embedded group)."""
+
+REST = "*"
+"""In place of a process: every process that comes this way and that no other set or path names."""
+
+
+class Address(NamedTuple):
+    """Where the first member of an embedded system listens; the next ones listen on the ports after it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """One broadcast system. A broker's processes may be unknown: its clients need not be listed."""
+
+    name: str
+    kind: Kind
+    order: Order
+    processes: tuple[str, ...] = ()
+    gateways: tuple[str, ...] = ()
+    url: str | None = None
+    stream: str | None = None
+    address: Address | None = None
+    delivery: Delivery = "uniform"
+    heartbeat: Nanos = 20 * MILLISECOND
+    suspect_after: Nanos = 200 * MILLISECOND
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Processes, then gateways: the order of their slots and of their ports."""
+        return self.processes + self.gateways
+
+    def listens_at(self, member: int) -> Address | None:
+        """The address of the member with this index, if the file gives one."""
+        return self.address and Address(self.address.host, self.address.port + member)
+
+
+class TransferSet(Struct, frozen=True, kw_only=True):
+    """set_w(isp_v) and link_w(isp_v) of parallel, Sect. 3: `gateway` forwards the messages of `processes` to `to`.
+
+    `to` None leaves the far gateway to `wiring`. `key` is where the processes stand in the file.
+    """
+
+    gateway: ProcessName
+    to: ProcessName | None
+    processes: tuple[ProcessName, ...]
+    key: str = ""
+
+
+class Join(Struct, frozen=True, kw_only=True):
+    """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: ask the planner."""
+
+    between: tuple[str, str]
+    order: Order
+    assign: Assign
+    links: int | Literal["auto"] | None = None
+    sets: tuple[TransferSet, ...] = ()
+
+
+class Path(Struct, frozen=True, kw_only=True):
+    """paths(p) of parallel, Sect. 4: the tree of links that the messages of these processes take, as (from, to)."""
+
+    processes: tuple[ProcessName, ...]
+    links: tuple[tuple[ProcessName, ProcessName], ...]
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    file: str
+    systems: tuple[System, ...]
+    joins: tuple[Join, ...] = ()
+    paths: tuple[Path, ...] = ()
+    simulation: Simulation = Simulation()
+    unsafe: bool = False
+
+    def system(self, name: str) -> System:
+        """The system of this name; `KeyError` where there is none."""
+        for system in self.systems:
+            if system.name == name:
+                return system
+        raise KeyError(name)
+
+    def directory(self) -> Directory:
+        return Directory([ProcessName(system.name, member) for system in self.systems for member in system.members])
+
+    def slots(self, name: str) -> range:
+        """All slots of a system: those of its processes, then those of its gateways."""
+        first = 0
+        for system in self.systems:
+            if system.name == name:
+                return range(first, first + len(system.members))
+            first += len(system.members)
+        raise KeyError(name)
+
+    def process_slots(self, name: str) -> range:
+        return self.slots(name)[: len(self.system(name).processes)]
+
+    def gateway_slots(self, name: str) -> range:
+        return self.slots(name)[len(self.system(name).processes) :]
+
+    def promise(self) -> Order:
+        """The order that the whole is meant to keep: the weakest of its joins, and of systems that nothing joins.
+
+        A join's own order decides and not that of its systems, so that an unsafe topology is judged by what it claims.
+        """
+        joined = {name for join in self.joins for name in join.between}
+        orders = [join.order for join in self.joins]
+        orders += [system.order for system in self.systems if system.name not in joined]
+        return min(orders, key=ORDERS.index)

@@ -1,0 +1,161 @@
+"""A reliable FIFO stream from one process to some others, over a network that loses, duplicates and reorders.
+
+Batches are numbered 1, 2, 3, …; receivers acknowledge cumulatively; the sender sends again what is not
+acknowledged in time. `Outgoing` is the sender's half and `Incoming` the receiver's half. With one receiver it is a
+plain channel. Both halves keep the batches in a `Log` until somebody above says that they are stable: a
+survivor may have to hand on what a crashed sender sent.
+
+Costs: per batch and receiver one acknowledgement; a lost batch costs one more trip after it shows as a gap, or
+`retry_after` when it was the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from isthmus.core.ids import Nanos, ProcessId
+from isthmus.core.message import Batch
+
+RESEND_AT_ONCE = 8
+"""Batches sent again to one peer per retry. More would flood a peer that is only slow."""
+
+MAX_BACKOFF = 16
+MAX_EARLY = 4096
+"""Batches that may wait behind a gap per stream. What does not fit is as good as lost and is sent again."""
+
+
+class Log:
+    """The batches of one stream that are not stable yet: numbers `first` .. `last` without a gap."""
+
+    __slots__ = ("_batches", "_dropped", "first")
+
+    def __init__(self, after: int = 0) -> None:
+        self._batches: list[Batch] = []
+        self._dropped = 0
+        self.first = after + 1
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self._batches) - self._dropped - 1
+
+    def append(self, batch: Batch) -> None:
+        self._batches.append(batch)
+
+    def span(self, first: int, last: int) -> list[Batch]:
+        """The batches `first`..`last`, as far as they are here."""
+        base = self.first - self._dropped
+        return self._batches[max(first, self.first) - base : max(last + 1 - base, 0)]
+
+    def drop_through(self, number: int) -> list[Batch]:
+        """Forget everything up to `number`, and return it."""
+        count = min(number, self.last) - self.first + 1
+        if count <= 0:
+            return []
+        dropped = self._batches[self._dropped : self._dropped + count]
+        self._dropped += count
+        self.first += count
+        # Compacting only when half is dead keeps the cost per batch constant.
+        if self._dropped * 2 >= len(self._batches):
+            del self._batches[: self._dropped]
+            self._dropped = 0
+        return dropped
+
+    def drop_after(self, number: int) -> None:
+        """Forget everything beyond `number`: a view has ended there."""
+        if self.last > number:
+            del self._batches[self._dropped + max(number - self.first + 1, 0) :]
+
+    def __len__(self) -> int:
+        return len(self._batches) - self._dropped
+
+
+class Peer:
+    """What the sender knows of one receiver of its stream."""
+
+    __slots__ = ("acked", "backoff", "quiet_since", "resent_at")
+
+    def __init__(self, acked: int, now: Nanos) -> None:
+        self.acked = acked
+        self.quiet_since = now
+        self.resent_at = now
+        self.backoff = 1
+
+
+class Outgoing:
+    """The sender's half. `peers` holds one entry per receiver."""
+
+    __slots__ = ("log", "peers", "retry_after", "sent")
+
+    def __init__(self, receivers: Iterable[ProcessId], retry_after: Nanos, now: Nanos, after: int = 0) -> None:
+        self.log = Log(after)
+        self.sent = after
+        self.retry_after = retry_after
+        self.peers = {receiver: Peer(after, now) for receiver in receivers}
+
+    def append(self, batch: Batch, now: Nanos) -> None:
+        """A new batch goes out to everybody."""
+        self.log.append(batch)
+        self.sent = batch.number
+        for peer in self.peers.values():
+            if peer.acked == batch.number - 1:
+                peer.quiet_since = now
+
+    def acknowledge(self, receiver: ProcessId, received: int, seen: int, now: Nanos) -> list[Batch]:
+        """Note what a receiver holds. Returns what to send to it again: it has seen later batches than it lacks."""
+        peer = self.peers.get(receiver)
+        if peer is None or received > self.sent:
+            return []
+        if received > peer.acked:
+            peer.acked = received
+            peer.quiet_since = now
+            peer.backoff = 1
+        if seen <= received or now - peer.resent_at < self.retry_after // 4:
+            return []
+        peer.resent_at = now
+        return self.log.span(received + 1, min(seen - 1, received + RESEND_AT_ONCE))
+
+    def overdue(self, now: Nanos) -> list[tuple[ProcessId, list[Batch]]]:
+        """What to send again because nothing was heard for it in time. Waits twice as long after each try."""
+        again = []
+        for receiver, peer in self.peers.items():
+            if peer.acked < self.sent and now - peer.quiet_since >= self.retry_after * peer.backoff:
+                peer.quiet_since = peer.resent_at = now
+                peer.backoff = min(peer.backoff * 2, MAX_BACKOFF)
+                again.append((receiver, self.log.span(peer.acked + 1, peer.acked + RESEND_AT_ONCE)))
+        return again
+
+
+class Incoming:
+    """The receiver's half: puts one sender's batches back into order, each exactly once."""
+
+    __slots__ = ("early", "log", "received", "seen")
+
+    def __init__(self, after: int = 0) -> None:
+        self.log = Log(after)
+        self.received = after
+        self.seen = after
+        self.early: dict[int, Batch] = {}
+
+    def accept(self, batch: Batch) -> list[Batch]:
+        """The batches that are in order now: none for a duplicate or behind a gap, else this one and what it closes."""
+        number = batch.number
+        if number > self.seen:
+            self.seen = number
+        if number != self.received + 1:
+            if number > self.received and len(self.early) < MAX_EARLY:
+                self.early[number] = batch
+            return []
+        in_order = [batch]
+        if self.early:
+            while (following := self.early.pop(number + len(in_order), None)) is not None:
+                in_order.append(following)
+        for each in in_order:
+            self.log.append(each)
+        self.received += len(in_order)
+        return in_order
+
+    def end_at(self, cut: int) -> None:
+        """The view ended at `cut`: nothing beyond it ever counted."""
+        self.log.drop_after(cut)
+        self.early.clear()
+        self.received = self.seen = cut

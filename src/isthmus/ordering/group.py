@@ -1,0 +1,491 @@
+"""A member of one broadcast system: streams, failure detection, views, stability and an order, as one Endpoint.
+
+Theory of operation: docs/design/group.md. The way of one batch through this file, from top to bottom: `broadcast` →
+`_send_pending` at its sender; `receive` → `_on_batch` → the order → `_deliver` at everybody; `_on_ack` at the sender
+again (safe); `_on_status` (stable).
+
+A step ends in `_settle`, which answers everything that came in the step at once: one acknowledgement per sender, one
+batch of what was waiting, one word on what became safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import deepcopy
+from typing import Self
+
+from msgspec import Struct
+
+from isthmus.core.endpoint import Hold, Outbox, View
+from isthmus.core.freeze import freeze
+from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId
+from isthmus.core.message import Batch, Message
+from isthmus.core.pdu import Ack, Fetch, Install, Join, Leave, Pdu, Safe, Status
+from isthmus.ordering.channel import Incoming, Log, Outgoing
+from isthmus.ordering.detector import FailureDetector
+from isthmus.ordering.membership import Membership
+from isthmus.ordering.order import Order
+from isthmus.ordering.quorum import is_quorum, quorum_level
+from isthmus.ordering.stability import Stability
+
+
+class GroupSettings(Struct, frozen=True):
+    """The knobs of a group. Times in nanoseconds.
+
+    `uniform` off is the `fast` delivery of the design note. `auto_confirm` counts a batch as confirmed as soon as it is
+    delivered, for applications that are done with a message when they have been called with it.
+    """
+
+    heartbeat: Nanos = 20 * MILLISECOND
+    suspect_after: Nanos = 200 * MILLISECOND
+    retry_after: Nanos = 40 * MILLISECOND
+    window_messages: int = 16_384
+    window_bytes: int = 8 << 20
+    batch_messages: int = 1_024
+    batch_bytes: int = 256 << 10
+    uniform: bool = True
+    auto_confirm: bool = True
+
+
+class GroupMember:
+    """One process of a group. Founding members start with `members`; one that comes later says `joining`."""
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        make_order: Callable[[], Order],
+        settings: GroupSettings | None = None,
+        now: Nanos = 0,
+        *,
+        joining: bool = False,
+    ) -> None:
+        self.id = owner
+        self.settings = settings or GroupSettings()
+        self.order = make_order()
+        self.detector = FailureDetector(self.settings.suspect_after)
+        self.stability = Stability()
+        self.stopped = ""
+        self._contacts = tuple(member for member in members if member != owner)
+        self._last_seq = 0
+        self._pending: deque[Message] = deque()
+        self._pending_bytes = 0
+        self._unstable_messages = 0
+        self._unstable_bytes = 0
+        self._departed: dict[ProcessId, Log] = {}
+        self._linger_until: Nanos | None = None
+        self._still_behind: set[ProcessId] = set()
+        self._next_tick = now
+        self._own_safe = 0
+        self._announced_safe = 0
+        self._others_wait_for_safe = True
+        self._safe_on_arrival: list[bool] = []
+        self._unacknowledged: set[ProcessId] = set()
+        self._unreported = 0
+        self._handed_over: list[int] = []
+        self._ranks: dict[ProcessId, int] = {}
+        self._own_rank = 0
+        self._peers: tuple[ProcessId, ...] = ()
+        self.outgoing = Outgoing((), self.settings.retry_after, now)
+        self.incoming: dict[ProcessId, Incoming] = {}
+        self.view = View(0, ())
+        self.membership = Membership(owner, None, self, self.detector, self.settings.retry_after)
+        if not joining:
+            view = View(1, tuple(members))
+            self.membership.view = view
+            self._enter(view, dict.fromkeys(members, 0), now)
+
+    # Application side
+
+    def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
+        first = self._last_seq + 1
+        self._last_seq += len(payloads)
+        owner = self.id
+        self.relay([Message(owner, seq, payload) for seq, payload in enumerate(payloads, first)], now, out)
+        return first
+
+    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        self._pending.extend(messages)
+        self._pending_bytes += sum(len(message.payload) for message in messages)
+        self._settle(now, out)
+
+    def credit(self) -> int:
+        settings = self.settings
+        if self.stopped or self.membership.leaving:
+            return 0
+        if self._unstable_bytes + self._pending_bytes >= settings.window_bytes:
+            return 0
+        return max(0, settings.window_messages - self._unstable_messages - len(self._pending))
+
+    def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
+        before = self.stability.mine.get(sender, 0)
+        self.stability.confirm(sender, number)
+        if number > before:
+            stream = self.incoming.get(sender)
+            log = stream.log if stream is not None else self.outgoing.log
+            self._unreported += sum(len(batch.messages) for batch in log.span(before + 1, number))
+        self._settle(now, out)
+
+    def leave(self, now: Nanos, out: Outbox) -> None:
+        self.membership.leaving = True
+        self._next_tick = now
+        if self.view.number == 0:
+            self.stop("left before it was let in", out)
+
+    # Network side
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        self.detector.heard(link, now)
+        for pdu in pdus:
+            if isinstance(pdu, Batch):
+                self._on_batch(link, pdu, now, out)
+            elif isinstance(pdu, Ack):
+                self._on_ack(link, pdu, now, out)
+            elif isinstance(pdu, Safe):
+                if pdu.view == self.view.number and not self.membership.blocked:
+                    self._learn_safe(link, pdu.safe, out)
+            elif isinstance(pdu, Status):
+                self._on_status(link, pdu, now, out)
+            elif isinstance(pdu, Fetch):
+                self._on_fetch(link, pdu, out)
+            else:
+                self.membership.handle(link, pdu, now, out)
+            if out.stopped:
+                return
+        self._settle(now, out)
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        if self.stopped or now < self._next_tick:
+            return
+        self._next_tick = now + self.settings.heartbeat
+        if self.view.number == 0:
+            out.sends.append((self._contacts, Join(self.id)))
+            return
+        if self._linger_until is not None:
+            self._linger(now, out)
+            return
+        if not self.membership.blocked:
+            for receiver, batches in self.outgoing.overdue(now):
+                out.sends.extend(((receiver,), batch) for batch in batches)
+        self._cut_logs(out)
+        self._say_status(now, out)
+        if self.membership.leaving and self._nothing_left_to_do():
+            self.membership.leavers.add(self.id)
+            out.sends.append((self._peers, Leave(self.view.number)))
+        self.membership.tick(now, out)
+        self._settle(now, out)
+
+    def deadline(self) -> Nanos | None:
+        return None if self.stopped else self._next_tick
+
+    # Batches
+
+    def _send_pending(self, now: Nanos, out: Outbox) -> bool:
+        """Send what waits and fits the window, in batches. Says whether anything was sent."""
+        settings = self.settings
+        sent = False
+        while self._pending or self.order.has_news():
+            messages: list[Message] = []
+            size = 0
+            while self._pending and len(messages) < settings.batch_messages:
+                length = len(self._pending[0].payload)
+                over_window = (
+                    self._unstable_messages >= settings.window_messages or self._unstable_bytes >= settings.window_bytes
+                )
+                if over_window or (messages and size + length > settings.batch_bytes):
+                    break
+                messages.append(self._pending.popleft())
+                size += length
+                self._unstable_messages += 1
+                self._unstable_bytes += length
+            if not messages and not self.order.has_news():
+                break
+            self._pending_bytes -= size
+            self._send_batch(messages, now, out)
+            sent = True
+        return sent
+
+    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
+        number = self.outgoing.sent + 1
+        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), self._own_safe, messages)
+        self.outgoing.append(batch, now)
+        if self._peers:
+            out.sends.append((self._peers, batch))
+        self._hand_over(self._own_rank, batch, out)
+        self._update_own_safe(out)
+
+    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+        if batch.view != self.view.number:
+            return
+        stream = self.incoming.get(batch.sender)
+        blocked = self.membership.blocked
+        # Only a view change makes a process hand on what another one sent.
+        if stream is None or (link != batch.sender and not blocked):
+            return
+        rank = self._ranks[batch.sender]
+        if not self.order.well_formed(rank, batch):
+            return
+        in_order = stream.accept(batch)
+        if blocked:
+            self.membership.stored(now, out)
+            return
+        self._unacknowledged.add(batch.sender)
+        for each in in_order:
+            self._hand_over(rank, each, out)
+        self._learn_safe(batch.sender, batch.safe, out)
+
+    def _hand_over(self, rank: int, batch: Batch, out: Outbox) -> None:
+        """The next batch of a stream, to the order."""
+        ready: list[Batch] = []
+        self.order.arrived(rank, batch, ready, out.holds)
+        if self._safe_on_arrival[rank]:
+            self.order.safe(rank, batch.number, ready)
+        if ready:
+            self._deliver(ready, out)
+
+    def _deliver(self, ready: list[Batch], out: Outbox) -> None:
+        out.deliveries.extend(ready)
+        if self.settings.auto_confirm:
+            mine = self.stability.mine
+            for batch in ready:
+                mine[batch.sender] = batch.number
+                self._unreported += len(batch.messages)
+
+    # Safe: a quorum holds it
+
+    def _on_ack(self, link: LinkId, ack: Ack, now: Nanos, out: Outbox) -> None:
+        if ack.view != self.view.number or self.membership.blocked:
+            return
+        for batch in self.outgoing.acknowledge(link, ack.received, ack.seen, now):
+            out.sends.append(((link,), batch))
+        if ack.received > self._own_safe:
+            self._update_own_safe(out)
+
+    def _update_own_safe(self, out: Outbox) -> None:
+        peers, sent = self.outgoing.peers, self.outgoing.sent
+        held = [peers[member].acked if member in peers else sent for member in self.view.members]
+        level = quorum_level(held)
+        if level > self._own_safe:
+            self._own_safe = level
+            self._learn_safe(self.id, level, out)
+
+    def _learn_safe(self, sender: ProcessId, count: int, out: Outbox) -> None:
+        rank = self._ranks.get(sender)
+        if rank is None:
+            return
+        ready: list[Batch] = []
+        self.order.safe(rank, count, ready)
+        if ready:
+            self._deliver(ready, out)
+
+    # Stable: everybody has finished with it
+
+    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+        if self._linger_until is not None and status.view > self.view.number:
+            self._still_behind.discard(link)
+        if status.view != self.view.number:
+            self.membership.behind(link, status, out)
+            return
+        self.detector.report(link, status.suspects)
+        if len(status.confirmed) != len(self.view.members):
+            return
+        self.stability.learn(link, zip(self.view.members, status.confirmed, strict=True))
+        self.stability.learn(link, status.departed)
+        self._free_own(out)
+        if self.membership.blocked:
+            return
+        self._learn_safe(link, status.safe, out)
+        stream = self.incoming.get(link)
+        if stream is not None and status.sent > stream.received:
+            out.sends.append(((link,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
+
+    def _say_status(self, now: Nanos, out: Outbox) -> None:
+        self._unreported = 0
+        if not self._peers:
+            self._free_own(out)
+            return
+        mine = self.stability.mine
+        status = Status(
+            view=self.view.number,
+            sent=self.outgoing.sent,
+            safe=self._own_safe,
+            confirmed=[mine.get(member, 0) for member in self.view.members],
+            departed=[(sender, mine.get(sender, 0)) for sender in self._departed],
+            suspects=sorted(self.detector.silent(now)),
+        )
+        out.sends.append((self._peers, status))
+
+    def _free_own(self, out: Outbox) -> None:
+        """Own batches that became stable: the window moves."""
+        log = self.outgoing.log
+        stable = self.stability.stable(self.id)
+        if stable < log.first:
+            return
+        for batch in log.drop_through(stable):
+            out.stable.append(batch)
+            self._unstable_messages -= len(batch.messages)
+            self._unstable_bytes -= sum(len(message.payload) for message in batch.messages)
+
+    def _cut_logs(self, out: Outbox) -> None:
+        """Forget what is stable of everybody. O(n²), so it is done once per heartbeat and not per gossip."""
+        self._free_own(out)
+        for sender, stream in self.incoming.items():
+            stream.log.drop_through(self.stability.stable(sender))
+        for sender, log in list(self._departed.items()):
+            log.drop_through(self.stability.stable(sender))
+            if not log:
+                del self._departed[sender]
+                self.stability.forget(sender)
+
+    # The end of a step
+
+    def _settle(self, now: Nanos, out: Outbox) -> None:
+        if self.membership.blocked or self.view.number == 0 or self.stopped:
+            return
+        announced = self._announced_safe
+        if (self._pending or self.order.has_news()) and self._send_pending(now, out):
+            announced = self._own_safe
+        if self._unacknowledged:
+            number = self.view.number
+            for sender in sorted(self._unacknowledged):
+                stream = self.incoming[sender]
+                out.sends.append(((sender,), Ack(number, stream.received, stream.seen)))
+            self._unacknowledged.clear()
+        if self._own_safe > announced and self._others_wait_for_safe:
+            out.sends.append((self._peers, Safe(self.view.number, self._own_safe)))
+        self._announced_safe = self._own_safe
+        if self._unreported * 4 >= self.settings.window_messages:
+            self._say_status(now, out)
+            self._free_own(out)
+
+    # Views
+
+    def received(self) -> list[int]:
+        return [
+            self.outgoing.sent if member == self.id else self.incoming[member].received for member in self.view.members
+        ]
+
+    def block(self) -> None:
+        if not self.membership.blocked:
+            self._handed_over = self.received()
+
+    def _on_fetch(self, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+        stream = self.incoming.get(fetch.sender)
+        log = stream.log if stream is not None else self._departed.get(fetch.sender)
+        if fetch.sender == self.id:
+            log = self.outgoing.log
+        if log is not None:
+            out.sends.extend(((link,), batch) for batch in log.span(fetch.first, fetch.last))
+
+    def install(self, decision: Install, now: Nanos, out: Outbox) -> None:
+        proposal = decision.proposal
+        cut = dict(zip(proposal.senders, proposal.cut, strict=True))
+        if self.view.number > 0:
+            self._finish_view(cut, out)
+        if self.id not in proposal.members:
+            self._linger_until = now + 2 * self.settings.suspect_after
+            self._still_behind = set(proposal.members)
+            self.membership.decision = decision
+            self._linger(now, out)
+            return
+        view = View(decision.view + 1, tuple(proposal.members))
+        self.membership.enter(view, decision)
+        self._enter(view, cut, now)
+        out.deliveries.append(view)
+        self._next_tick = now
+        self._settle(now, out)
+
+    def _finish_view(self, cut: dict[ProcessId, int], out: Outbox) -> None:
+        """Deliver what is left of this view, exactly up to the cut."""
+        ready: list[Batch] = []
+        for rank, (sender, handed_over) in enumerate(zip(self.view.members, self._handed_over, strict=True)):
+            if sender == self.id:
+                continue
+            stream = self.incoming[sender]
+            for batch in stream.log.span(handed_over + 1, cut[sender]):
+                self.order.arrived(rank, batch, ready, out.holds)
+            stream.end_at(cut[sender])
+        self.order.finish(ready)
+        self._deliver(ready, out)
+
+    def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
+        """Begin a view in which everything up to `counts` is behind everybody."""
+        self.view = view
+        self._ranks = {member: rank for rank, member in enumerate(view.members)}
+        self._own_rank = self._ranks[self.id]
+        self._peers = tuple(member for member in view.members if member != self.id)
+        for sender in list(self.incoming):
+            if sender not in self._ranks:
+                log = self.incoming.pop(sender).log
+                if log:
+                    self._departed[sender] = log
+        for member in self._peers:
+            if member not in self.incoming:
+                self.incoming[member] = Incoming(counts.get(member, 0))
+        own = self.outgoing
+        self.outgoing = Outgoing(self._peers, self.settings.retry_after, now, own.sent)
+        self.outgoing.log = own.log
+        self._own_safe = self._announced_safe = own.sent
+        self._unacknowledged.clear()
+        self._unreported = 0
+        everyone = range(len(view.members))
+        fast = not self.settings.uniform
+        pairs = [is_quorum({member, self.id}, view.members) for member in view.members]
+        self._safe_on_arrival = [fast or (pairs[rank] and rank != self._own_rank) for rank in everyone]
+        self._others_wait_for_safe = not fast and not all(pairs[rank] for rank in everyone if rank != self._own_rank)
+        self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
+        self.stability.install(self.id, view.members, counts)
+        self.detector.watch(self._peers, now)
+
+    def _nothing_left_to_do(self) -> bool:
+        return not self.unfinished() and not self.membership.blocked
+
+    def _linger(self, now: Nanos, out: Outbox) -> None:
+        """Out of the view by our own wish: see to it that everybody who stays has heard the decision."""
+        assert self._linger_until is not None
+        if not self._still_behind or now >= self._linger_until:
+            self.stop("left", out)
+            return
+        assert self.membership.decision is not None
+        out.sends.append((tuple(sorted(self._still_behind)), self.membership.decision))
+
+    def stop(self, reason: str, out: Outbox) -> None:
+        self.stopped = out.stopped = reason
+
+    # The cold path
+
+    def unfinished(self) -> int:
+        """Messages accepted here that are not stable yet."""
+        return self._unstable_messages + len(self._pending)
+
+    def waiting(self) -> Iterator[Hold]:
+        """What has arrived here and is not delivered, and why."""
+        return self.order.waiting()
+
+    def invariants(self) -> None:
+        if self.view.number == 0 or self.stopped:
+            return
+        assert self.id in self.view.members, f"view {self.view} is not this process's"
+        window = self.settings.window_messages + self.settings.batch_messages
+        assert 0 <= self._unstable_messages <= window, f"{self._unstable_messages} messages in a window of {window}"
+        assert self._own_safe <= self.outgoing.sent, "safe beyond what was sent"
+        for sender, stream in self.incoming.items():
+            confirmed = self.stability.mine.get(sender, 0)
+            stable = self.stability.stable(sender)
+            assert stable <= confirmed <= stream.received, f"{sender}: {stable} <= {confirmed} <= {stream.received}"
+            assert stream.log.last == stream.received, f"{sender}: log ends at {stream.log.last}"
+            assert stream.log.first <= stable + 1, f"{sender}: freed {stream.log.first - 1} of {stable} stable"
+            assert all(number > stream.received for number in stream.early), f"{sender}: early batch is late"
+        for hold in self.order.waiting():
+            assert hold.batch.number > self.stability.mine.get(hold.batch.sender, 0), f"held after delivery: {hold}"
+
+    def fork(self) -> Self:
+        return deepcopy(self)
+
+    def snapshot(self) -> Hashable:
+        return freeze(self)

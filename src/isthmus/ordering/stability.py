@@ -1,0 +1,57 @@
+"""Stability: when has every live member finished with a batch?
+
+Every member counts, per sender, the batches that it has *confirmed*: delivered, and done with by whoever it
+delivers to (for a gateway: also by every system that it forwarded them to; parallel Sect. 7, daisy 3.1.1). Heartbeats
+carry the counts. The minimum over the members of the view is stable.
+
+Senders are known by id here, not by rank, because the batches of a sender that has left the view still have to become
+stable. A view change keeps all counts; who joins has confirmed everything up to the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from isthmus.core.ids import ProcessId
+
+
+class Stability:
+    """Confirmed counts of all members. Row of a member: sender -> count, never falling."""
+
+    __slots__ = ("mine", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[ProcessId, dict[ProcessId, int]] = {}
+        self.mine: dict[ProcessId, int] = {}
+
+    def confirm(self, sender: ProcessId, number: int) -> None:
+        """This process has finished with `sender`'s batches up to `number`."""
+        if number > self.mine.get(sender, -1):
+            self.mine[sender] = number
+
+    def learn(self, member: ProcessId, counts: Iterable[tuple[ProcessId, int]]) -> None:
+        """What `member` says it has confirmed. Old news is harmless."""
+        row = self.rows.get(member)
+        if row is None:
+            return
+        for sender, number in counts:
+            if number > row.get(sender, 0):
+                row[sender] = number
+
+    def stable(self, sender: ProcessId) -> int:
+        """How many of `sender`'s batches every member has confirmed."""
+        return min(row.get(sender, 0) for row in self.rows.values())
+
+    def install(self, owner: ProcessId, members: Sequence[ProcessId], cut: Mapping[ProcessId, int]) -> None:
+        """A view begins. Members that stay keep their counts, members that come start at the cut."""
+        old = self.rows
+        self.rows = {member: old.get(member, dict(cut)) for member in members}
+        for row in self.rows.values():
+            for member in members:
+                row.setdefault(member, 0)
+        self.mine = self.rows[owner]
+
+    def forget(self, sender: ProcessId) -> None:
+        """A departed sender whose last batch is stable."""
+        for row in self.rows.values():
+            row.pop(sender, None)

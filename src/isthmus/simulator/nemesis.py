@@ -1,0 +1,140 @@
+"""The nemesis carries a fault plan out, as far as the assumptions of the protocols allow.
+
+A group promises progress only while a quorum of its view is alive and connected. So before a process is taken away
+the nemesis looks, as nobody inside the system could, whether those left can go on without it *and* without everybody
+who is in trouble already; if not, it lets the fault pass. Safety is never spared: partitions and cuts come as drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from isthmus.core.endpoint import View
+from isthmus.core.ids import Nanos, ProcessId, slot_of
+from isthmus.ordering.group import GroupMember
+from isthmus.ordering.quorum import is_quorum
+from isthmus.simulator.faults import Crash, Cut, FaultPlan, Leave, Partition, Rejoin, Slow
+from isthmus.simulator.world import Host, World
+
+
+class Nemesis:
+    """Faults of one group of processes. `revive` starts a new process in a slot."""
+
+    def __init__(self, world: World, slots: Iterable[int], plan: FaultPlan, revive: Callable[[int], None]) -> None:
+        self.world = world
+        self.slots = tuple(slots)
+        self.plan = plan
+        self.revive = revive
+        self._in_trouble: dict[int, int] = {}
+
+    def schedule(self) -> None:
+        world, plan = self.world, self.plan
+        for crash in plan.crashes:
+            world.at(crash.at, self._crash, crash)
+        for partition in plan.partitions:
+            world.at(partition.at, self._partition, partition)
+        for cut in plan.cuts:
+            world.at(cut.at, self._cut, cut)
+        for slow in plan.slow:
+            world.at(slow.at, self._slow, slow)
+        for rejoin in plan.rejoins:
+            world.at(rejoin.at, self._rejoin, rejoin)
+        for leave in plan.leaves:
+            world.at(leave.at, self._leave, leave)
+
+    def heal(self) -> None:
+        """The end of all faults."""
+        self.world.network.mend_all()
+        for slot in self.slots:
+            host = self.world.hosts[slot]
+            host.pause = 0
+            host.doomed = None
+
+    # What may be taken away
+
+    def _latest_view(self) -> View:
+        views = [host.view for slot in self.slots if (host := self.world.hosts[slot]).view is not None]
+        return max((view for view in views if view is not None), key=lambda view: view.number)
+
+    def _can_spare(self, host: Host) -> bool:
+        """Whether a quorum stays, of the view and of any smaller view that may be about to replace it."""
+        view = self._latest_view()
+        suspected: set[ProcessId] = set()
+        for other in self.world.living():
+            if isinstance(other.endpoint, GroupMember):
+                suspected |= other.endpoint.detector.suspects(self.world.now)
+        sound = [
+            member
+            for member in view.members
+            if self._is_sound(self.world.hosts[slot_of(member)], member, view) and member not in suspected
+        ]
+        left = [member for member in sound if member != host.id]
+        return bool(left) and is_quorum(left, view.members) and is_quorum(left, sound)
+
+    def _is_sound(self, host: Host, member: ProcessId, view: View) -> bool:
+        current = host.id == member and host.alive and host.doomed is None and host.view is not None
+        leaving = isinstance(host.endpoint, GroupMember) and host.endpoint.membership.leaving
+        return current and host.view == view and not leaving and not self._in_trouble.get(slot_of(member))
+
+    def _trouble(self, slots: Iterable[int], change: int) -> None:
+        for slot in slots:
+            self._in_trouble[slot] = self._in_trouble.get(slot, 0) + change
+
+    # Faults
+
+    def _crash(self, crash: Crash) -> None:
+        host = self.world.hosts[crash.slot]
+        if not host.alive or host.doomed is not None or not self._can_spare(host):
+            return
+        if isinstance(host.endpoint, GroupMember) and host.endpoint.membership.blocked:
+            self.world.sometimes.reach("crash in a view change")
+        host.doomed = crash.progress
+
+    def _partition(self, partition: Partition) -> None:
+        self.world.sometimes.reach("partition")
+        side = set(partition.side)
+        lines = [
+            (source, destination)
+            for source in self.slots
+            for destination in self.slots
+            if (source in side) != (destination in side)
+        ]
+        self._cut_lines(lines, self.slots, partition.until)
+
+    def _cut(self, cut: Cut) -> None:
+        self.world.sometimes.reach("cut")
+        self._cut_lines([(cut.source, cut.destination)], (cut.source, cut.destination), cut.until)
+
+    def _cut_lines(self, lines: list[tuple[int, int]], troubled: Iterable[int], until: Nanos) -> None:
+        for source, destination in lines:
+            self.world.network.cut(source, destination)
+        self._trouble(troubled, 1)
+        self.world.at(until, self._mend_lines, lines, troubled)
+
+    def _mend_lines(self, lines: list[tuple[int, int]], troubled: Iterable[int]) -> None:
+        for source, destination in lines:
+            if self.world.network.is_cut(source, destination):
+                self.world.network.mend(source, destination)
+        self._trouble(troubled, -1)
+
+    def _slow(self, slow: Slow) -> None:
+        host = self.world.hosts[slow.slot]
+        if host.alive:
+            self.world.sometimes.reach("slow")
+            host.pause = slow.pause
+            self._trouble((slow.slot,), 1)
+            self.world.at(slow.until, self._quicken, host, slow.slot)
+
+    def _quicken(self, host: Host, slot: int) -> None:
+        host.pause = 0
+        self._trouble((slot,), -1)
+
+    def _rejoin(self, rejoin: Rejoin) -> None:
+        if not self.world.hosts[rejoin.slot].alive:
+            self.world.sometimes.reach("join")
+            self.revive(rejoin.slot)
+
+    def _leave(self, leave: Leave) -> None:
+        host = self.world.hosts[leave.slot]
+        if host.alive and host.doomed is None and self._can_spare(host):
+            self.world.step(host, host.endpoint.leave)

@@ -1,0 +1,392 @@
+"""Does a run keep its promises? Answers from the trace alone, in three values.
+
+Each property is one function of a run's history and says in its first line when it is violated. `unknown` means
+that nothing seen is wrong, but a log has a gap or no end where the answer depends on it. Order is judged on first
+deliveries. A process that came later owes, from each sender, what follows the first message of that sender that it
+delivered; only that can be missing there.
+
+That m1 was not delivered *before* m2 is certain even in a log that breaks off after m2, so it is a violation there;
+with a gap before m2 it is unknown.
+
+`checked` counts deliveries (integrity), pairs of a message and a process that owes it (agreement), first deliveries
+(fifo, causal, total) and pairs of a process and a view (same_view). `violations` counts wrong or missing deliveries,
+and for total and same_view pairs of processes that differ.
+
+Measured on one core with 10 processes that broadcast, per delivery: history 1.0 µs, integrity 0.1, agreement 0.1, fifo
+0.2, causal 0.3 (0.9 where pasts are needed), total 0.05 (0.2 where it fails), same_view 0.1.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
+from typing import TypeAlias, get_args
+
+from isthmus.trace.causality import Past, causal_pasts, direct_causes
+from isthmus.trace.history import NEVER, ProcessHistory, RunHistory, histories
+from isthmus.trace.schema import Answer, Event, Property, Report, Verdict, Violation
+
+ALL: tuple[Property, ...] = get_args(Property)
+
+WITNESSES = 100
+"""Violations that are described, per run and property. All are counted."""
+
+
+Channel: TypeAlias = tuple[list[int], int]
+"""One sender's messages for one process: the latest delivery index among the first n of them, for every n; and the n
+with which the first comes that is owed but missing, or `NEVER`."""
+
+Stay: TypeAlias = tuple[ProcessHistory, set[int], bool]
+"""A process between two views: who, what it delivered, and whether its log has a gap there."""
+
+
+class Finding:
+    """What one oracle found in one run."""
+
+    def __init__(self, history: RunHistory, judged: Property) -> None:
+        self.history = history
+        self.property: Property = judged
+        self.checked = 0
+        self.violations = 0
+        self.witnesses: list[Violation] = []
+        self.unknown = False
+
+    def violated(self, process: ProcessHistory, first: int, second: int | None, why: str) -> None:
+        self.violations += 1
+        if len(self.witnesses) < WITNESSES:
+            text = self.history.text
+            self.witnesses.append(
+                Violation(
+                    run=self.history.run,
+                    property=self.property,
+                    process=process.name,
+                    first=text(first),
+                    second=None if second is None else text(second),
+                    why=why,
+                )
+            )
+
+    def overtaken(self, process: ProcessHistory, first: int, second: int, relation: str) -> None:
+        """`second` was delivered and `first`, which is its `relation`, was not there yet."""
+        text, deliveries = self.history.text, process.deliveries
+        place = f"at index {deliveries[first]}" if first in deliveries else "which was never delivered there"
+        why = f"{text(second)} was delivered at index {deliveries[second]} before {relation} {text(first)} {place}"
+        self.violated(process, first, second, why)
+
+    def verdict(self) -> Verdict:
+        answer: Answer = "violated" if self.violations else "unknown" if self.unknown else "holds"
+        return Verdict(self.history.run, self.property, answer, self.checked, self.violations)
+
+
+def judge(events: Iterable[Event], properties: Sequence[Property] = ALL) -> Report:
+    """Judge every run in a trace. The rows must fit the schema, as those of a reader or a log do."""
+    runs = histories(events)
+    findings = [ORACLES[each](history) for history in runs for each in properties]
+    return Report(
+        runs=len(runs),
+        events=sum(history.rows for history in runs),
+        verdicts=[finding.verdict() for finding in findings],
+        violations=[witness for finding in findings for witness in finding.witnesses],
+    )
+
+
+# Single messages ------------------------------------------------------------------------------------------------------
+
+
+def integrity(history: RunHistory) -> Finding:
+    """Violated when a process delivers a message twice, or one that nobody sent, or one that was not for it."""
+    found = Finding(history, "integrity")
+    text = history.text
+    sent_by_nobody = {each for each in history.delivered if history.never_sent(each)}
+    found.unknown = any(history.sent_at[each] < 0 for each in history.delivered - sent_by_nobody)
+    for process in history.members:
+        deliveries = process.deliveries
+        found.checked += len(deliveries) + len(process.again)
+        for message, index in process.again:
+            why = f"{text(message)} was delivered at index {deliveries[message]} and again at index {index}"
+            found.violated(process, message, None, why)
+        for message in sent_by_nobody & deliveries.keys():
+            why = f"{text(message)} was delivered at index {deliveries[message]}, but nobody sent it"
+            found.violated(process, message, None, why)
+        for message in () if history.broadcast else deliveries:
+            if not history.is_for(message, process):
+                why = f"{text(message)} was delivered at index {deliveries[message]}, but was not for {process.name}"
+                found.violated(process, message, None, why)
+    return found
+
+
+def agreement(history: RunHistory) -> Finding:
+    """Violated when a message that was delivered anywhere, or whose sender did not crash, is missing at a destination.
+
+    A destination that crashed or left owes nothing. A sender whose log breaks off may have crashed, and a message
+    of a crashed sender may have been delivered where a log breaks off: both leave the answer open.
+    """
+    found = Finding(history, "agreement")
+    due: list[int] = []
+    doubtful: list[int] = []
+    for message in range(len(history.keys)):
+        sender = history.sender_log(message)
+        is_due = message in history.delivered or (sender.complete and not sender.crashed)
+        (due if is_due else doubtful).append(message)
+
+    for process, messages in _due_by_process(history, due):
+        owed = {each for each in messages if history.owes(process, each)} if process.joined else messages
+        found.checked += len(owed)
+        missing = owed.difference(process.deliveries)
+        if process.complete:
+            for message in sorted(missing):
+                text = history.text(message)
+                found.violated(process, message, None, f"{text} was for {process.name}, which never delivered it")
+        elif missing:
+            found.unknown = True
+    found.unknown = found.unknown or any(_may_be_due(history, message) for message in doubtful)
+    return found
+
+
+def _due_by_process(history: RunHistory, due: Iterable[int]) -> Iterator[tuple[ProcessHistory, set[int]]]:
+    """What is due at each process that is still there."""
+    for_everyone: set[int] = set()
+    for_some: defaultdict[str, set[int]] = defaultdict(set)
+    for message in due:
+        if history.destinations[message] is None:
+            for_everyone.add(message)
+        else:
+            for process in history.recipients(message):
+                for_some[process.name].add(message)
+    for process in history.members:
+        if not process.gone:
+            yield process, for_everyone | for_some[process.name]
+    for name in for_some.keys() - history.processes.keys():
+        yield history.log(name), for_some[name]
+
+
+def _may_be_due(history: RunHistory, message: int) -> bool:
+    """A message that nobody is seen to have delivered: could some process owe it all the same?"""
+    recipients = history.recipients(message)
+    open_logs = sum(not process.complete for process in recipients)
+    for process in recipients:
+        if not process.gone and history.owes(process, message):
+            delivered_elsewhere = open_logs > (not process.complete)
+            if delivered_elsewhere or not history.sender_log(message).crashed:
+                return True
+    return False
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+def _some_past_is_open(history: RunHistory) -> bool:
+    """Some delivered message was sent after things that we do not see."""
+    return any(not (history.past_is_known(each) or history.never_sent(each)) for each in history.delivered)
+
+
+def fifo(history: RunHistory) -> Finding:
+    """Violated when a process delivers m2 without having delivered before it an earlier m1 of that sender for it."""
+    found = Finding(history, "fifo")
+    found.unknown = _some_past_is_open(history)
+    destinations = history.destinations
+    for process in history.members:
+        name, deliveries = process.name, process.deliveries
+        found.checked += len(deliveries)
+        for sender, order in enumerate(history.order):
+            owed_from = history.owed_from(process, sender)
+            latest = missing = -1
+            latest_index = -1
+            for rank, message in enumerate(order):
+                index = deliveries.get(message)
+                if index is not None:
+                    if index < latest_index:
+                        found.overtaken(process, latest, message, "the earlier")
+                    elif missing >= 0:
+                        if index < process.first_gap:
+                            found.overtaken(process, missing, message, "the earlier")
+                        else:
+                            found.unknown = True
+                own_destinations = destinations[message]
+                if own_destinations is None or name in own_destinations:
+                    if index is None:
+                        if missing < 0 and rank >= owed_from:
+                            missing = message
+                    elif index > latest_index:
+                        latest, latest_index = message, index
+    return found
+
+
+def causal(history: RunHistory) -> Finding:
+    """Violated when a process delivers m2 without having delivered before it a cause m1 that was also for it."""
+    found = Finding(history, "causal")
+    found.unknown = _some_past_is_open(history)
+    simple = [each for each in history.members if history.broadcast and not each.joined and each.first_gap == NEVER]
+    if simple:
+        causes = direct_causes(history)
+        for process in simple:
+            _judge_by_direct_causes(found, process, causes)
+    if len(simple) < len(history.members):
+        pasts = causal_pasts(history)
+        for process in history.members:
+            if process not in simple:
+                _judge_by_pasts(found, process, pasts)
+    return found
+
+
+def _judge_by_direct_causes(found: Finding, process: ProcessHistory, causes: list[list[int]]) -> None:
+    """Complete where every cause had to be delivered here and would be seen; see `causality`."""
+    deliveries = process.deliveries
+    found.checked += len(deliveries)
+    for message, index in deliveries.items():
+        for cause in causes[message]:
+            if deliveries.get(cause, NEVER) >= index:
+                found.overtaken(process, cause, message, "its cause")
+                break
+
+
+def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) -> None:
+    """Exact everywhere, at the cost of one comparison per sender."""
+    deliveries = process.deliveries
+    found.checked += len(deliveries)
+    channels = [_channel(found.history, process, sender) for sender in range(len(found.history.senders))]
+    for message, index in deliveries.items():
+        cause = _unmet_cause(found.history, process, channels, pasts[message], index)
+        if cause is None:
+            continue
+        if cause in deliveries or index < process.first_gap:
+            found.overtaken(process, cause, message, "its cause")
+        else:
+            found.unknown = True
+
+
+def _channel(history: RunHistory, process: ProcessHistory, sender: int) -> Channel:
+    owed_from = history.owed_from(process, sender)
+    latest = [-1]
+    first_missing = NEVER
+    for rank, message in enumerate(history.order[sender]):
+        index = -1
+        if history.is_for(message, process):
+            index = process.deliveries.get(message, -1)
+            if index < 0 and rank >= owed_from:
+                first_missing = min(first_missing, rank + 1)
+        latest.append(max(latest[-1], index))
+    return latest, first_missing
+
+
+def _unmet_cause(
+    history: RunHistory, process: ProcessHistory, channels: list[Channel], past: Past, index: int
+) -> int | None:
+    """A cause that was delivered at `index` or later; if there is none, one that is missing; if there is none, None."""
+    counts, unplaced = past
+    missing = None
+    for (latest, first_missing), order, count in zip(channels, history.order, counts, strict=True):
+        if latest[count] >= index:
+            return next(each for each in order if process.deliveries.get(each, -1) == latest[count])
+        if first_missing <= count:
+            missing = order[first_missing - 1]
+    for cause in unplaced:
+        if history.is_for(cause, process):
+            if process.deliveries.get(cause, -1) >= index:
+                return cause
+            if cause not in process.deliveries and history.owes(process, cause):
+                missing = cause
+    return missing
+
+
+def total(history: RunHistory) -> Finding:
+    """Violated when two processes deliver the same two messages in different orders.
+
+    In a run that keeps it, all logs are usually part of the longest, and one comparison with that settles all pairs.
+    """
+    found = Finding(history, "total")
+    found.checked = sum(len(process.deliveries) for process in history.members)
+    longest = max((process.deliveries for process in history.members), key=len, default={})
+    strays = [process for process in history.members if not _is_part_of(process.deliveries, longest)]
+    for stray in strays:
+        for other in history.members:
+            if other not in strays or other.name < stray.name:
+                _judge_pair(found, stray, other)
+    if not found.violations:
+        found.unknown = any(
+            _may_differ(history, process, other)
+            for process in history.members
+            if not process.complete
+            for other in history.members
+            if other is not process
+        )
+    return found
+
+
+def _is_part_of(deliveries: Iterable[int], longest: Iterable[int]) -> bool:
+    remaining = iter(longest)
+    return all(message in remaining for message in deliveries)
+
+
+def _judge_pair(found: Finding, process: ProcessHistory, other: ProcessHistory) -> None:
+    """Order differs somewhere exactly if it differs between two neighbours among the messages that both have."""
+    common = (message for message in process.deliveries if message in other.deliveries)
+    for first, second in pairwise(common):
+        if other.deliveries[first] > other.deliveries[second]:
+            text = found.history.text
+            why = (
+                f"{process.name} delivered {text(first)} at index {process.deliveries[first]} before {text(second)} at index "
+                f"{process.deliveries[second]}, but {other.name} at index {other.deliveries[first]} after index "
+                f"{other.deliveries[second]}"
+            )
+            found.violated(process, first, second, why)
+            return
+
+
+def _may_differ(history: RunHistory, process: ProcessHistory, other: ProcessHistory) -> bool:
+    """Could `process`, whose log is not complete, have delivered what it misses in another order than `other`?
+
+    A message that is missing before a common one may have come later; one that is missing after, earlier in a gap.
+    """
+    missing = common = False
+    for message in other.deliveries:
+        if message in process.deliveries:
+            if missing:
+                return True
+            common = True
+        elif history.is_for(message, process) and history.owes(process, message):
+            if common and process.gaps:
+                return True
+            missing = True
+    return False
+
+
+# Views ----------------------------------------------------------------------------------------------------------------
+
+
+def same_view(history: RunHistory) -> Finding:
+    """Violated when two processes went from one view to the same next one and delivered different messages between."""
+    found = Finding(history, "same_view")
+    stays: defaultdict[tuple[str, str, str], list[Stay]] = defaultdict(list)
+    for process in history.members:
+        for (start, number), (end, next_number) in pairwise(process.views):
+            messages = {message for message, index in process.deliveries.items() if start < index < end}
+            has_gap = any(start < gap < end for gap in process.gaps)
+            stays[process.system, number, next_number].append((process, messages, has_gap))
+            found.checked += 1
+    for (system, number, next_number), same_stays in sorted(stays.items()):
+        for (process, messages, has_gap), (other, others, other_has_gap) in combinations(same_stays, 2):
+            if messages == others:
+                continue
+            if has_gap or other_has_gap:
+                found.unknown = True
+                continue
+            message = min(messages ^ others)
+            lacking, having = (other, process) if message in messages else (process, other)
+            why = (
+                f"between view {number} and view {next_number} of {system}, {having.name} delivered "
+                f"{history.text(message)} and {lacking.name} did not"
+            )
+            found.violated(lacking, message, None, why)
+    return found
+
+
+ORACLES: dict[Property, Callable[[RunHistory], Finding]] = {
+    "integrity": integrity,
+    "agreement": agreement,
+    "fifo": fifo,
+    "causal": causal,
+    "total": total,
+    "same_view": same_view,
+}

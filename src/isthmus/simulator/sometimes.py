@@ -1,0 +1,44 @@
+"""Counters of the rare cases: proof that a campaign without violations was not a campaign without events.
+
+Each counter is raised by looking at what passes on the simulated network or happens to a simulated process, never by
+code inside a protocol.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+CASES: Final = {
+    "loss": "a PDU was lost",
+    "duplication": "a PDU arrived twice",
+    "reordering": "a PDU overtook an earlier one",
+    "partition": "the system was partitioned",
+    "cut": "one direction between two processes was cut",
+    "slow": "a process was slowed down",
+    "crash": "a process crashed",
+    "crash inside a multicast": "a process crashed when only some destinations had been sent to",
+    "crash after delivery": "a process crashed after it delivered and before it sent anything",
+    "crash in a view change": "a process crashed while a view change was under way",
+    "exclusion": "a live process was excluded and stopped",
+    "leave": "a process left in good order",
+    "join": "a process joined a running system",
+    "held for a cause": "a batch arrived before one of its causes",
+    "held to be safe": "a batch arrived before a quorum held it",
+    "held for its place": "a batch arrived before the sequencer had placed it",
+    "gap": "a receiver saw a gap and said so",
+    "view change": "a view was installed",
+    "flush fetched": "a view change had to fetch missing batches",
+    "coordinators competed": "a member had promised a higher ballot already",
+    "proposal taken over": "a coordinator met a proposal accepted under an earlier ballot",
+    "back-pressure": "a process had messages and no credit",
+}
+
+
+class Sometimes(Counter[str]):
+    """Counts by case; a misspelt case is an error."""
+
+    def reach(self, case: str) -> None:
+        if case not in CASES:
+            raise KeyError(case)
+        self[case] += 1

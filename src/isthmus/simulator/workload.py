@@ -1,0 +1,70 @@
+"""What simulated applications do: send in bursts, and answer each other in long chains.
+
+The first byte of a payload is how many more answers it may cause; an answer carries one less. A chain of answers
+through many processes is what makes deep causality, and deep causality is what breaks wrong protocols.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from isthmus.core.endpoint import Outbox
+from isthmus.core.ids import MILLISECOND, SECOND, Nanos
+from isthmus.core.message import Batch, Message
+from isthmus.interconnect.simulation_table import Workload
+from isthmus.simulator.world import Host, World
+
+THINKING: Nanos = MILLISECOND
+
+
+class Application:
+    """The application on every process of one system."""
+
+    def __init__(self, world: World, rng: Random, workload: Workload, end: Nanos) -> None:
+        self.world = world
+        self.rng = rng
+        self.workload = workload
+        self.end = end
+
+    def begin(self, host: Host) -> None:
+        """Let this process send, at random intervals, until the workload ends."""
+        if self.workload.rate:
+            self.world.at(self.world.now + self._interval(), self._burst, host)
+
+    def on_batch(self, host: Host, batch: Batch) -> None:
+        """Answer some of what is delivered, after a moment of thought."""
+        if not self.workload.reply or self.world.now >= self.end:
+            return
+        for message in batch.messages:
+            depth = message.payload[0] if message.payload else 0
+            if depth and message.origin != host.id and self.rng.random() < self.workload.reply:
+                self.world.at(self.world.now + self.rng.randrange(THINKING), self._send, host, 1, depth - 1)
+
+    def _burst(self, host: Host) -> None:
+        if not host.alive or self.world.now >= self.end:
+            return
+        self._send(host, self.rng.randint(1, self.workload.burst), self.workload.reply_depth)
+        self.world.at(self.world.now + self._interval(), self._burst, host)
+
+    def _interval(self) -> Nanos:
+        bursts_per_second = self.workload.rate * 2 / (self.workload.burst + 1)
+        return 1 + round(self.rng.expovariate(bursts_per_second) * SECOND)
+
+    def _send(self, host: Host, count: int, depth: int) -> None:
+        # A process outside any view, or one that may not send more now, waits for better times.
+        if not host.alive or host.view is None:
+            return
+        if host.endpoint.credit() < count:
+            self.world.sometimes.reach("back-pressure")
+            return
+        low, high = self.workload.minimum_size, self.workload.maximum_size
+        payloads = [bytes((min(depth, 255),)) + bytes(max(0, self.rng.randint(low, high) - 1)) for _ in range(count)]
+        self.world.step(host, self._broadcast, host, payloads)
+
+    def _broadcast(self, host: Host, payloads: list[bytes], now: Nanos, out: Outbox) -> None:
+        endpoint = host.endpoint
+        first = endpoint.broadcast(payloads, now, out)
+        if host.log is not None:
+            # The outbox is carried out after this, so the send stands before everything that it causes.
+            messages = [Message(endpoint.id, seq, payload) for seq, payload in enumerate(payloads, first)]
+            host.log.messages("send", now, messages, 0)

@@ -1,0 +1,231 @@
+"""Virtual time and the processes that live in it.
+
+The world is a queue of things to happen, in integer nanoseconds; ties are broken by the order of scheduling. A `Host`
+is one process: it calls its endpoint exactly as a driver over sockets does and carries out the outbox, in the order
+that the outbox states. A process crashes between any two effects of a step, if a fault plan says so.
+
+With `check` on, every endpoint's `invariants()` hold after each of its steps or the run stops there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from isthmus.core.codec import body_of
+from isthmus.core.endpoint import Member, Outbox, View
+from isthmus.core.ids import Directory, Nanos, ProcessId, slot_of
+from isthmus.core.message import Batch
+from isthmus.core.pdu import Ack, Busy, Fetch, Pdu, Promise
+from isthmus.simulator.network import Network
+from isthmus.simulator.sometimes import Sometimes
+from isthmus.trace.writer import ProcessLog
+
+_HOLD_CASES = {
+    "delivered": "held for a cause",
+    "safe": "held to be safe",
+    "ordered": "held for its place",
+}
+
+
+class Host:
+    """One simulated process. `doomed` is the share of its next sends that a crash lets through."""
+
+    __slots__ = ("alive", "busy_until", "doomed", "endpoint", "log", "on_batch", "pause", "view", "wake_at")
+
+    def __init__(self, endpoint: Member, log: ProcessLog | None, on_batch: Callable[[Host, Batch], None]) -> None:
+        self.endpoint = endpoint
+        self.log = log
+        self.on_batch = on_batch
+        self.alive = True
+        self.doomed: float | None = None
+        self.pause: Nanos = 0
+        self.busy_until: Nanos = 0
+        self.wake_at: Nanos | None = None
+        self.view: View | None = None
+
+    @property
+    def id(self) -> ProcessId:
+        return self.endpoint.id
+
+
+class World:
+    """Everything that is simulated together."""
+
+    def __init__(self, names: Directory, network: Network, sometimes: Sometimes, *, check: bool) -> None:
+        self.now: Nanos = 0
+        self.names = names
+        self.network = network
+        self.sometimes = sometimes
+        self.steps = 0
+        self.pdus_sent = 0
+        self.hosts: dict[int, Host] = {}
+        self._check = check
+        self._queue: list[tuple[Nanos, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._scheduled = 0
+        self._out = Outbox()
+        self._latest_arrival: dict[tuple[int, int], int] = {}
+
+    # Time
+
+    def at(self, time: Nanos, action: Callable[..., None], *arguments: Any) -> None:
+        self._scheduled += 1
+        heappush(self._queue, (time, self._scheduled, action, arguments))
+
+    def run_until(self, end: Nanos) -> None:
+        """Let everything happen that is due before or at `end`."""
+        queue = self._queue
+        while queue and queue[0][0] <= end:
+            self.now, _, action, arguments = heappop(queue)
+            action(*arguments)
+        self.now = end
+
+    # Processes
+
+    def start(self, host: Host) -> None:
+        """Put a process into its slot. Whoever was there is gone."""
+        self.hosts[slot_of(host.id)] = host
+        self._arm(host)
+
+    def living(self) -> list[Host]:
+        return [host for host in self.hosts.values() if host.alive]
+
+    def step(self, host: Host, action: Callable[..., object], *arguments: Any) -> None:
+        """One input to one endpoint, and everything that follows from it."""
+        if not host.alive:
+            return
+        out = self._out
+        action(*arguments, self.now, out)
+        self.steps += 1
+        self._carry_out(host, out)
+        out.clear()
+        if self._check and host.alive:
+            host.endpoint.invariants()
+        self._arm(host)
+
+    def crash(self, host: Host, why: str) -> None:
+        host.alive = False
+        if host.log is not None:
+            host.log.event("crash", self.now, note=why)
+
+    # Inside
+
+    def _arrive(self, source: ProcessId, slot: int, pdus: list[Pdu], order: int) -> None:
+        host = self.hosts.get(slot)
+        if host is None or not host.alive:
+            return
+        if order:
+            line = (slot_of(source), slot)
+            if order < self._latest_arrival.get(line, 0):
+                self.sometimes.reach("reordering")
+            else:
+                self._latest_arrival[line] = order
+        if host.pause:
+            # A slow process works its queue off one by one.
+            host.busy_until = max(host.busy_until, self.now) + host.pause
+            self.at(host.busy_until, self._receive, host, source, pdus)
+        else:
+            self._receive(host, source, pdus)
+
+    def _receive(self, host: Host, source: ProcessId, pdus: list[Pdu]) -> None:
+        self.step(host, host.endpoint.receive, source, pdus)
+
+    def _wake(self, host: Host) -> None:
+        host.wake_at = None
+        if host.alive:
+            self.step(host, host.endpoint.wake)
+
+    def _arm(self, host: Host) -> None:
+        """Make sure that `wake` comes in time. A wake that comes too early does nothing."""
+        if not host.alive:
+            return
+        deadline = host.endpoint.deadline()
+        if deadline is not None and (host.wake_at is None or deadline < host.wake_at):
+            host.wake_at = max(deadline, self.now + 1)
+            self.at(host.wake_at, self._wake, host)
+
+    def _carry_out(self, host: Host, out: Outbox) -> None:
+        for delivery in out.deliveries:
+            if type(delivery) is Batch:
+                if host.log is not None:
+                    host.log.messages("deliver", self.now, delivery.messages, control_bytes(delivery))
+                host.on_batch(host, delivery)
+            else:
+                assert isinstance(delivery, View)
+                self._view(host, delivery)
+        if host.log is not None:
+            self._record(host, host.log, out)
+        if host.doomed is not None and self._dies_here(host, out):
+            return
+        for destinations, pdu in out.sends:
+            self._multicast(host.id, destinations, pdu)
+        if out.stopped:
+            host.alive = False
+            left = out.stopped == "left"
+            self.sometimes.reach("leave" if left else "exclusion")
+            if host.log is not None:
+                host.log.event("leave" if left else "crash", self.now, note=out.stopped)
+
+    def _dies_here(self, host: Host, out: Outbox) -> bool:
+        """Crash in this step, with a share of its sends sent, if it is a step worth crashing in."""
+        assert host.doomed is not None
+        effects = [(destination, pdu) for destinations, pdu in out.sends for destination in destinations]
+        sent = int(len(effects) * host.doomed)
+        if not sent and (host.doomed > 0 or not out.deliveries):
+            return False
+        for destination, pdu in effects[:sent]:
+            self._multicast(host.id, (destination,), pdu)
+        self.sometimes.reach("crash")
+        if sent:
+            self.sometimes.reach("crash inside a multicast")
+        else:
+            self.sometimes.reach("crash after delivery")
+        self.crash(host, "by plan")
+        return True
+
+    def _multicast(self, source: ProcessId, destinations: tuple[ProcessId, ...], pdu: Pdu) -> None:
+        """One list for all arrivals: a multicast is one effect."""
+        kind = type(pdu)
+        if kind is not Batch:
+            self._notice(pdu)
+        pdus = [pdu]
+        network, now = self.network, self.now
+        self.pdus_sent += len(destinations)
+        track = self._scheduled + 1 if network.faults.reordering else 0
+        for destination in destinations:
+            for arrival in network.arrivals(source, destination, pdu, now):
+                self.at(arrival, self._arrive, source, slot_of(destination), pdus, track)
+
+    def _notice(self, pdu: Pdu) -> None:
+        if isinstance(pdu, Ack):
+            if pdu.seen > pdu.received:
+                self.sometimes.reach("gap")
+        elif isinstance(pdu, Fetch):
+            self.sometimes.reach("flush fetched")
+        elif isinstance(pdu, Busy):
+            self.sometimes.reach("coordinators competed")
+        elif isinstance(pdu, Promise) and pdu.accepted is not None:
+            self.sometimes.reach("proposal taken over")
+
+    def _view(self, host: Host, view: View) -> None:
+        self.sometimes.reach("view change")
+        host.view = view
+        if host.log is not None:
+            members = tuple(str(self.names.name(member)) for member in view.members)
+            host.log.event("view", self.now, peer=str(view.number), destinations=members)
+
+    def _record(self, host: Host, log: ProcessLog, out: Outbox) -> None:
+        for hold in out.holds:
+            self.sometimes.reach(_HOLD_CASES[hold.reason])
+            awaited = self.names.name(hold.awaited)
+            note = f"waits until batch {hold.number} of {awaited} is {hold.reason}"
+            log.messages("hold", self.now, hold.batch.messages, 0, peer=str(awaited), note=note)
+        for batch in out.stable:
+            log.messages("stable", self.now, batch.messages, 0)
+
+
+def control_bytes(batch: Batch) -> int:
+    """The share of one message in everything that its batch carried besides payloads."""
+    payloads = sum(len(message.payload) for message in batch.messages)
+    return (len(body_of(batch)) - payloads) // max(1, len(batch.messages))
