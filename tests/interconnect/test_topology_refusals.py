@@ -354,6 +354,11 @@ def test_a_broken_structure_is_refused(text: str, key: str, reason: str) -> None
     assert len(found) == 1 or key.startswith(("systems", "joins[0].transfer-sets"))
 
 
+def test_a_misspelt_kind_is_one_problem() -> None:
+    assert only(changed('"redis"', '"rediss"'))[0] == "systems.valencia.kind"
+    assert only(changed('"embedded"', '"embeded"'))[0] == "systems.madrid.kind"
+
+
 def test_fast_delivery_is_refused_in_total_order() -> None:
     text = '[systems.a]\nkind = "embedded"\norder = "total"\nprocesses = ["p"]\ndelivery = "fast"'
     assert only(text)[0] == "systems.a.delivery"

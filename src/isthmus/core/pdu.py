@@ -40,7 +40,8 @@ class Status(_Pdu, frozen=True, tag="status"):
     """Heartbeat and gossip. `confirmed[r]` counts what the sender of this has finished with of the member of rank r.
 
     `departed` says the same of senders that are no longer in the view; `sent` is how many batches this process
-    has sent, so that the loss of the last one shows; `suspects` are the members it has not heard of for too long.
+    has sent, so that the loss of the last one shows; `suspects` are the members it has not heard of for too long;
+    `ballot` is the highest that it knows of, not 0 once a view change has begun.
     """
 
     view: Number
@@ -49,6 +50,7 @@ class Status(_Pdu, frozen=True, tag="status"):
     confirmed: Vector
     departed: Counts
     suspects: Members
+    ballot: Number
 
 
 class Join(_Pdu, frozen=True, tag="join"):

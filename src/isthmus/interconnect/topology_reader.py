@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from isthmus.core.ids import ProcessName
 from isthmus.core.message import MAX_MEMBERS
 from isthmus.interconnect.problem import Report, listing, quote
@@ -66,48 +68,55 @@ def _system(systems: Table, name: str) -> System:
         systems.refuse(name, f"{quote(name)} is not a name", "use letters, digits, _ and -")
     table = systems.table(name)
     kind = table.choice("kind", KINDS, None, "what runs this system")
-    embedded = kind == "embedded"
+    kind_is_known = table.entries.get("kind") in KINDS
+    embedded = kind == "embedded" and kind_is_known
     # A broker stream is a log: all its readers see one order.
     order = table.choice("order", ORDERS, None if embedded else "total", "what the system itself guarantees")
     processes = table.names("processes")
     if processes is None and embedded:
         table.missing("processes", "an embedded system consists of its processes", 'write processes = ["p1", "p2"]')
     gateways = _gateways(table)
-    for gateway in gateways:
-        if gateway in (processes or ()):
-            reason = f"the name {quote(gateway)} is there twice, as a process and as a gateway"
-            table.refuse("gateways", reason, "rename one of the two")
-    if len(processes or ()) + len(gateways) > MAX_MEMBERS:
-        table.refuse(
-            "processes", f"more than {MAX_MEMBERS} processes and gateways", "split the system and join the parts"
-        )
-    system = System(
-        name=name,
-        kind=kind,
-        order=order,
-        processes=processes or (),
-        gateways=gateways,
-        url=None if embedded else _url(table, kind),
-        stream=None if embedded else _stream(table),
-        address=_address(table, len(processes or ()) + len(gateways)) if embedded else None,
-        delivery=table.choice("delivery", _DELIVERIES, "uniform") if embedded else "uniform",
-        heartbeat=table.duration("heartbeat", _DEFAULT.heartbeat, low=1) if embedded else _DEFAULT.heartbeat,
-        suspect_after=table.duration("suspect-after", _DEFAULT.suspect_after) if embedded else _DEFAULT.suspect_after,
+    system = System(name=name, kind=kind, order=order, processes=processes or (), gateways=gateways)
+    for gateway in sorted(set(gateways).intersection(system.processes)):
+        reason = f"the name {quote(gateway)} is there twice, as a process and as a gateway"
+        table.refuse("gateways", reason, "rename one of the two")
+    if len(system.members) > MAX_MEMBERS:
+        reason = f"more than {MAX_MEMBERS} processes and gateways"
+        table.refuse("processes", reason, "split the system and join the parts")
+    if kind_is_known:
+        system = _embedded(table, system) if embedded else _broker(table, system)
+    else:
+        # One cause, one line: without a kind nobody can say which of these belong here.
+        for key in (*_EMBEDDED_KEYS, *_BROKER_KEYS):
+            table.take(key)
+    table.close()
+    return system
+
+
+def _embedded(table: Table, system: System) -> System:
+    for name in _BROKER_KEYS:
+        reason = f"is for {listing(KINDS[1:])}, and this system is embedded"
+        table.foreign(name, reason, "remove it, or change kind")
+    system = replace(
+        system,
+        address=_address(table, len(system.members)),
+        delivery=table.choice("delivery", _DELIVERIES, system.delivery),
+        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
+        suspect_after=table.duration("suspect-after", system.suspect_after),
     )
-    if system.delivery == "fast" and order == "total":
+    if system.delivery == "fast" and system.order == "total":
         reason = "a total order is agreed on by a quorum, so nothing can be delivered on receipt"
         table.refuse("delivery", reason, 'write delivery = "uniform", or order = "causal"')
     if system.suspect_after <= system.heartbeat:
         reason = "not longer than the heartbeat: every process would be suspected all the time"
         table.refuse("suspect-after", reason, "make it several heartbeats long")
-    for foreign in _BROKER_KEYS if embedded else _EMBEDDED_KEYS:
-        owners = listing(KINDS[1:]) if embedded else KINDS[0]
-        table.foreign(foreign, f"is for {owners}, and this system is {kind}", "remove it, or change kind")
-    table.close()
     return system
 
 
-_DEFAULT = System(name="", kind="embedded", order="fifo")
+def _broker(table: Table, system: System) -> System:
+    for name in _EMBEDDED_KEYS:
+        table.foreign(name, f"is for embedded, and this system is {system.kind}", "remove it, or change kind")
+    return replace(system, url=_url(table, system.kind), stream=_stream(table))
 
 
 def _gateways(table: Table) -> tuple[str, ...]:

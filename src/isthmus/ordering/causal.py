@@ -63,9 +63,11 @@ class CausalOrder:
             self.delivered[rank] = batch.number
             ready.append(batch)
             return
-        # A cause was delivered by whoever names it, so it is safe: word of that may be under way still.
+        # A cause was delivered by whoever names it, so it is safe: word of that may be under way still. Not so the
+        # sender's own earlier batches: those it has only sent.
         for cause, count in enumerate(batch.stamp):
-            self.safe(cause, count, ready)
+            if cause != rank:
+                self.safe(cause, count, ready)
         unmet = self._unmet(rank, batch)
         if unmet is None:
             self._deliver([batch], ready)
@@ -83,9 +85,10 @@ class CausalOrder:
     def finish(self, ready: list[Batch]) -> None:
         """With uniform delivery everything comes out. With fast delivery a batch whose cause died with its
         only holders stays held, at every survivor alike, and is dropped with the view."""
-        for rank, count in enumerate(self.safe_counts):
-            highest = max((level for key, level, _ in self.held.waiting() if key == self._size + rank), default=count)
-            self.safe(rank, highest, ready)
+        held = [batch for _, _, batch in self.held.waiting()]
+        self.held.clear()
+        self.safe_counts = [max(batch.number for batch in held)] * self._size if held else self.safe_counts
+        self._deliver(held, ready)
         self.held.clear()
 
     def waiting(self) -> Iterator[Hold]:

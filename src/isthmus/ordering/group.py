@@ -141,6 +141,9 @@ class GroupMember:
         if self.stopped:
             return
         self.detector.heard(link, now)
+        if self._linger_until is not None:
+            self._on_farewell(link, pdus, out)
+            return
         for pdu in pdus:
             if isinstance(pdu, Batch):
                 self._on_batch(link, pdu, now, out)
@@ -286,12 +289,11 @@ class GroupMember:
     # Stable: everybody has finished with it
 
     def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
-        if self._linger_until is not None and status.view > self.view.number:
-            self._still_behind.discard(link)
         if status.view != self.view.number:
             self.membership.behind(link, status, out)
             return
         self.detector.report(link, status.suspects)
+        self.membership.heard_of(status.ballot)
         if len(status.confirmed) != len(self.view.members):
             return
         self.stability.learn(link, zip(self.view.members, status.confirmed, strict=True))
@@ -317,6 +319,7 @@ class GroupMember:
             confirmed=[mine.get(member, 0) for member in self.view.members],
             departed=[(sender, mine.get(sender, 0)) for sender in self._departed],
             suspects=sorted(self.detector.silent(now)),
+            ballot=self.membership.highest_ballot,
         )
         out.sends.append((self._peers, status))
 
@@ -453,6 +456,14 @@ class GroupMember:
             return
         assert self.membership.decision is not None
         out.sends.append((tuple(sorted(self._still_behind)), self.membership.decision))
+
+    def _on_farewell(self, link: LinkId, pdus: Sequence[Pdu], out: Outbox) -> None:
+        """Out of the view already: all that is left is to help those who have not heard."""
+        for pdu in pdus:
+            if isinstance(pdu, Status) and pdu.view > self.view.number:
+                self._still_behind.discard(link)
+            elif isinstance(pdu, Fetch):
+                self._on_fetch(link, pdu, out)
 
     def stop(self, reason: str, out: Outbox) -> None:
         self.stopped = out.stopped = reason

@@ -135,7 +135,8 @@ class Membership:
                     self._push(attempt, now, out)
                 return
             self.attempt = None
-        if not (suspects or self.joiners or self.leavers or self.blocked):
+        # A change that has begun anywhere must end, or whoever promised is blocked for ever.
+        if not (suspects or self.joiners or self.leavers or self.highest_ballot):
             return
         trusted = tuple(member for member in view.members if member not in suspects)
         if trusted[0] == self.owner and now >= self.patience and is_quorum(trusted, view.members):
@@ -230,9 +231,13 @@ class Membership:
                 self.attempt.accepts.add(source)
                 self._maybe_decide(self.attempt, now, out)
         elif isinstance(pdu, Busy):
-            self.highest_ballot = max(self.highest_ballot, pdu.ballot)
+            self.heard_of(pdu.ballot)
             if self.attempt is not None and pdu.ballot > self.attempt.ballot:
                 self._yield_to_other(now)
+
+    def heard_of(self, ballot: int) -> None:
+        """Somebody in this view knows of this ballot."""
+        self.highest_ballot = max(self.highest_ballot, ballot)
 
     def behind(self, source: ProcessId, pdu: Status, out: Outbox) -> None:
         """A heartbeat from an earlier view: its sender missed the decision, or is out."""
@@ -271,7 +276,8 @@ class Membership:
     def _promise(self, ballot: int) -> Promise:
         assert self.view is not None
         self.host.block()
-        self.promised = self.highest_ballot = ballot
+        self.promised = ballot
+        self.heard_of(ballot)
         # Accepting an older ballot from now on would break the promise, even if its batches still arrive.
         if isinstance(self.goal, Propose) and self.goal.ballot < ballot:
             self.goal = None
@@ -307,7 +313,8 @@ class Membership:
             out.sends.append(((source,), Busy(self.view.number, self.promised)))
         elif pdu.proposal.senders == list(self.view.members) and len(pdu.proposal.cut) == len(self.view.members):
             self.host.block()
-            self.promised = self.highest_ballot = pdu.ballot
+            self.promised = pdu.ballot
+            self.heard_of(pdu.ballot)
             if not isinstance(self.goal, Install):
                 self.goal, self.goal_source = pdu, source
             self._pursue(now, out)

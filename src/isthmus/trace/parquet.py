@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from isthmus.trace.schema import COLUMNS, NULLABLE, Event, TraceError
 
 _BATCH_ROWS = 1 << 16
@@ -39,11 +41,12 @@ def write_part(path: Path, events: Sequence[Event], *, fsync: bool = False) -> N
     """Write one file that is either whole or not there: it gets its name only after its last byte."""
     pyarrow = load_pyarrow(path)
     schema = _schema(pyarrow)
-    columns = [pyarrow.array([getattr(event, field.name) for event in events], field.type) for field in schema]
+    columns = zip(*map(msgspec.structs.astuple, events), strict=True)
+    arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as file:
-            pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, schema=schema), file)
+            pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), file)
             if fsync:
                 file.flush()
                 os.fsync(file.fileno())
@@ -62,37 +65,29 @@ def read_part(path: Path) -> Iterator[list[Mapping[str, Any]]]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             wanted = _columns_to_read(pyarrow, path, file.schema_arrow)
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=wanted.names):
-                values = [batch.column(field.name).cast(field.type).to_pylist() for field in wanted]
-                yield [dict(zip(wanted.names, row, strict=True)) for row in zip(*values, strict=True)]
+            names = wanted.names
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
+                columns = [batch.column(field.name).cast(field.type).to_pylist() for field in wanted]
+                yield [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     except unreadable as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TraceError(path, f"not a readable Parquet file: {reason}", "remove or replace it") from error
 
 
 def _columns_to_read(pyarrow: ModuleType, path: Path, found: Any) -> Any:
-    """The columns of ours that the file has, with our types. Narrower integers and other kinds of string are welcome."""
+    """The columns of ours that the file has, with our types. Other integers and other kinds of string will do."""
     types = pyarrow.types
+    alike = {"int64": [types.is_integer], "string": [types.is_string, types.is_large_string]}
+    way_out = "see the trace format for its columns"
     wanted = []
     for field in _schema(pyarrow):
-        if field.name not in found.names:
-            if field.name not in NULLABLE:
-                raise TraceError(
-                    path, f"not a trace: it has no column `{field.name}`", "see the trace format for its columns"
-                )
-            continue
-        kind = found.field(field.name).type
-        if types.is_dictionary(kind):
-            kind = kind.value_type
-        fits = {
-            "int64": types.is_integer,
-            "string": lambda kind: types.is_string(kind) or types.is_large_string(kind),
-        }.get(str(field.type), lambda kind: types.is_list(kind) or types.is_large_list(kind))
-        if not (fits(kind) or types.is_null(kind)):
-            raise TraceError(
-                path,
-                f"not a trace: column `{field.name}` is {kind}, not {field.type}",
-                "see the trace format for its columns",
-            )
-        wanted.append(field)
+        if field.name in found.names:
+            kind = found.field(field.name).type
+            kind = kind.value_type if types.is_dictionary(kind) else kind
+            accepted = alike.get(str(field.type), [types.is_list, types.is_large_list])
+            if not (types.is_null(kind) or any(fits(kind) for fits in accepted)):
+                raise TraceError(path, f"not a trace: column `{field.name}` is {kind}, not {field.type}", way_out)
+            wanted.append(field)
+        elif field.name not in NULLABLE:
+            raise TraceError(path, f"not a trace: it has no column `{field.name}`", way_out)
     return pyarrow.schema(wanted)
