@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 from isthmus.trace.schema import Event
 
@@ -16,7 +16,9 @@ MessageId = tuple[str, str, int]
 
 
 def id_of(row: Event) -> MessageId:
-    assert row.origin_system is not None and row.origin_process is not None and row.origin_seq is not None
+    assert row.origin_system is not None
+    assert row.origin_process is not None
+    assert row.origin_seq is not None
     return row.origin_system, row.origin_process, row.origin_seq
 
 
@@ -94,7 +96,9 @@ class Run:
 
     def ordered(self, m: MessageId) -> bool:
         """It has a place among its sender's messages: by its `send` row, or by its number where rows may be lost."""
-        numbers = [other[2] for other, row in sorted(self.sends.items(), key=lambda item: item[1].index) if other[:2] == m[:2]]
+        numbers = [
+            other[2] for other, row in sorted(self.sends.items(), key=lambda item: item[1].index) if other[:2] == m[:2]
+        ]
         return m in self.sends or (not self.complete(sender_of(m)) and numbers == sorted(numbers))
 
     @cached_property
@@ -223,7 +227,7 @@ def same_view(run: Run) -> str:
     stays = []
     for name in run.app:
         views = [row for row in run.rows[name] if row.event == "view"]
-        for row, next_row in zip(views, views[1:], strict=False):
+        for row, next_row in pairwise(views):
             messages = {m for m, index in run.delivered(name).items() if row.index < index < next_row.index}
             seen = {each.index for each in run.logs[name]}
             gap = not set(range(row.index, next_row.index)) <= seen

@@ -63,17 +63,16 @@ class CausalOrder:
             self.delivered[rank] = batch.number
             ready.append(batch)
             return
-        # A cause was delivered by whoever names it, so it is safe: word of that may be under way still. Not so the
-        # sender's own earlier batches: those it has only sent.
-        for cause, count in enumerate(batch.stamp):
-            if cause != rank:
-                self.safe(cause, count, ready)
-        unmet = self._unmet(rank, batch)
-        if unmet is None:
-            self._deliver([batch], ready)
-        else:
-            self.held.park(*unmet, batch)
-            holds.append(self._hold(*unmet, batch))
+        while (unmet := self._unmet(rank, batch)) is not None:
+            key, level = unmet
+            # A cause was delivered by whoever names it, so it is safe: word of that may be under way still. Not so the
+            # sender's own earlier batches: those it has only sent.
+            if key >= self._size or key == rank or level <= self.safe_counts[key]:
+                self.held.park(key, level, batch)
+                holds.append(self._hold(key, level, batch))
+                return
+            self.safe(key, level, ready)
+        self._deliver([batch], ready)
 
     def safe(self, rank: int, count: int, ready: list[Batch]) -> None:
         if count <= self.safe_counts[rank]:

@@ -24,7 +24,7 @@ from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Fetch, Install, Join, Leave, Pdu, Safe, Status
 from isthmus.ordering.channel import Incoming, Log, Outgoing
 from isthmus.ordering.detector import FailureDetector
-from isthmus.ordering.membership import Membership
+from isthmus.ordering.membership import EXCLUDED, Membership
 from isthmus.ordering.order import Order
 from isthmus.ordering.quorum import is_quorum, quorum_level
 from isthmus.ordering.stability import Stability
@@ -388,7 +388,7 @@ class GroupMember:
     def install(self, decision: Install, now: Nanos, out: Outbox) -> None:
         proposal = decision.proposal
         cut = dict(zip(proposal.senders, proposal.cut, strict=True))
-        if self.view.number > 0:
+        if self.id in proposal.members or self.membership.leaving:
             self._finish_view(cut, out)
         if self.id not in proposal.members:
             self._linger_until = now + 2 * self.settings.suspect_after
@@ -404,7 +404,7 @@ class GroupMember:
         self._settle(now, out)
 
     def _finish_view(self, cut: dict[ProcessId, int], out: Outbox) -> None:
-        """Deliver what is left of this view, exactly up to the cut."""
+        """Deliver what is left of this view, exactly up to the cut. Who comes from outside has nothing to finish."""
         ready: list[Batch] = []
         for rank, (sender, handed_over) in enumerate(zip(self.view.members, self._handed_over, strict=True)):
             if sender == self.id:
@@ -449,10 +449,10 @@ class GroupMember:
         return not self.unfinished() and not self.membership.blocked
 
     def _linger(self, now: Nanos, out: Outbox) -> None:
-        """Out of the view by our own wish: see to it that everybody who stays has heard the decision."""
+        """Out of the view, by a decision that we know of: see to it that everybody who stays has heard it."""
         assert self._linger_until is not None
         if not self._still_behind or now >= self._linger_until:
-            self.stop("left", out)
+            self.stop("left" if self.membership.leaving else EXCLUDED, out)
             return
         assert self.membership.decision is not None
         out.sends.append((tuple(sorted(self._still_behind)), self.membership.decision))

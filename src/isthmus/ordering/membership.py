@@ -37,6 +37,9 @@ from isthmus.ordering.quorum import is_quorum
 MembershipPdu = Accept | Busy | Excluded | Install | Join | Leave | Prepare | Promise | Propose
 
 
+EXCLUDED = "excluded: the others went on without this process"
+
+
 class Host(Protocol):
     """What a view change needs from the group member around it."""
 
@@ -214,7 +217,7 @@ class Membership:
             self._on_join(source, pdu, now, out)
         elif isinstance(pdu, Excluded):
             if pdu.view > view.number:
-                self.host.stop("excluded: the others went on without this process", out)
+                self.host.stop(EXCLUDED, out)
         elif pdu.view != view.number:
             return
         elif isinstance(pdu, Leave):
@@ -330,7 +333,7 @@ class Membership:
         if pdu.view != self.view.number or pdu.proposal.senders != list(self.view.members):
             return
         if self.owner not in pdu.proposal.members and not self.leaving:
-            self.host.stop("excluded: the others went on without this process", out)
+            self.host.stop(EXCLUDED, out)
             return
         self.host.block()
         self.goal, self.goal_source = pdu, source

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import ProcessId
@@ -23,6 +23,9 @@ from isthmus.runtime.handover import HandOver
 from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.problems import NotAccepting, NotStable
 from isthmus.runtime.recorder import NO_RECORDER, Recorder
+
+Confirms: TypeAlias = Literal["driver", "member", "application"]
+"""Who says that the application has finished with a batch; see `MemberDriver`."""
 
 CONSUMER_PATIENCE = 1.0
 """Seconds without being asked for the next delivery after which a stopping process takes its application for gone."""
@@ -58,7 +61,7 @@ class MemberDriver(Driver):
         *,
         on_batch: Callable[[Batch], None] | None = None,
         on_view: Callable[[View], None] | None = None,
-        confirms: Literal["driver", "member", "application"] = "driver",
+        confirms: Confirms = "driver",
     ) -> None:
         super().__init__(member, mesh, recorder)
         self.member = member

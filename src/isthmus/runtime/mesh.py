@@ -15,7 +15,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from isthmus.core.codec import FrameError, FrameReader
 from isthmus.core.endpoint import Destinations
@@ -82,7 +82,7 @@ class Mesh:
 
     async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[Address]:
         """Wait until each of these processes has answered our call. Returns where nobody did in time."""
-        wanted = {process: self._route(process) for process in processes}
+        wanted = {process: self._routes.get(process) or self._route(process) for process in processes}
         calls = {
             asyncio.ensure_future(peer.reach()): self._addresses[slot_of(process)]
             for process, peer in wanted.items()
@@ -219,14 +219,13 @@ class _Accepted(Connection):
         self.where = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
         self.where = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
         self._patience = asyncio.get_running_loop().call_later(
             self._mesh.limits.hello, self._mesh.refuse, self, "it did not say who it is in time"
         )
         if self._mesh.admit(self):
-            tune(transport, self._mesh.limits.silence)
+            tune(self.transport, self._mesh.limits.silence)
         else:
             self._mesh.refuse(self, "too many callers have not said who they are")
 

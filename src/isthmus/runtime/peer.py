@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from isthmus.core.ids import ProcessId
 from isthmus.runtime.address import Address
@@ -197,7 +197,7 @@ class Peer:
             self._connection = None
             self.full = False
             if reason:
-                log.info("%s lost its connection to %s: %s", self._me.label, self._address, reason)
+                log.debug("%s lost its connection to %s: %s", self._me.label, self._address, reason)
             if self.frames:
                 self.flush()
 
@@ -226,9 +226,8 @@ class _Dialled(Connection):
         self.answer: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(self._peer.connected(self))
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(self._peer.connected(self))
 
     def data_received(self, data: bytes) -> None:
         self._received += data[: SIZE + 1]

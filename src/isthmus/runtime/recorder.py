@@ -1,19 +1,35 @@
-"""What a driver tells about its endpoint, and how that becomes a trace, off the hot path."""
+"""What a driver tells about its endpoint, and how that becomes a trace, off the hot path.
+
+The driver calls once per batch, with references to what it has anyway; the log makes rows of them when it is flushed.
+It flushes itself when much has gathered, and `TraceRecorder` sees to it that a quiet process's last rows do not wait.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
+from time import time_ns
 from typing import Literal, Protocol, TypeAlias
 
+from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Hold, View
-from isthmus.core.message import Batch
+from isthmus.core.ids import Directory, ProcessId
+from isthmus.core.message import Batch, Message
+from isthmus.trace.schema import TraceError
+from isthmus.trace.writer import ProcessLog
+
+log = logging.getLogger(__name__)
 
 Ending: TypeAlias = Literal["leave", "crash", "end"]
 """The last event of a process that got to say it."""
 
+FLUSH_AFTER = 0.5
+"""Seconds that a row may wait to be written."""
+
 
 class Recorder(Protocol):
-    """Hears of everything that happens at one process, in its order. Calls must be cheap: one per batch is many."""
+    """Hears of everything that happens at one process, in its order."""
 
     def sent(self, first: int, payloads: Sequence[bytes]) -> None:
         """This process broadcast messages of its own, with sequence numbers from `first` on."""
@@ -27,7 +43,8 @@ class Recorder(Protocol):
     def held(self, holds: Sequence[Hold]) -> None:
         """Why batches that arrived are not delivered yet. The list is the driver's; keep its items, not it."""
 
-    def ended(self, how: Ending, why: str) -> None: ...
+    def ended(self, how: Ending, why: str) -> None:
+        """Nothing will follow."""
 
 
 class _NoRecorder:
@@ -42,3 +59,81 @@ class _NoRecorder:
 
 
 NO_RECORDER: Recorder = _NoRecorder()
+
+
+class TraceRecorder:
+    """Writes the history of one process to its log, from its first row to its last.
+
+    A log that cannot be written any more (a full disk) is given up, with one line to say so: the reader of the trace
+    will find it incomplete, and the process goes on.
+    """
+
+    def __init__(self, process: ProcessId, process_log: ProcessLog, names: Directory, *, joining: bool) -> None:
+        self._process = process
+        self._log = process_log
+        self._names = names
+        self._loop = asyncio.get_running_loop()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._lost = False
+        process_log.event("join" if joining else "start", time_ns())
+
+    def sent(self, first: int, payloads: Sequence[bytes]) -> None:
+        self._messages("send", [Message(self._process, seq, payload) for seq, payload in enumerate(payloads, first)])
+
+    def delivered(self, batch: Batch) -> None:
+        if batch.messages:
+            payloads = sum([len(message.payload) for message in batch.messages])
+            ordering = (len(body_of(batch)) - payloads) // len(batch.messages)
+            self._messages("deliver", batch.messages, ordering)
+
+    def view(self, view: View) -> None:
+        members = tuple(str(self._names.name(member)) for member in view.members)
+        try:
+            self._log.event("view", time_ns(), peer=str(view.number), destinations=members)
+        except TraceError as error:
+            self._give_up(error)
+
+    def stable(self, batch: Batch) -> None:
+        self._messages("stable", batch.messages)
+
+    def held(self, holds: Sequence[Hold]) -> None:
+        for batch, reason, awaited, number in holds:
+            name = str(self._names.name(awaited))
+            note = f"waits until batch {number} of {name} is {reason}"
+            self._messages("hold", batch.messages, peer=name, note=note)
+
+    def ended(self, how: Ending, why: str) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        try:
+            self._log.event(how, time_ns(), note=why)
+            self._log.close()
+        except TraceError as error:
+            self._give_up(error)
+
+    def _messages(
+        self,
+        event: Literal["send", "deliver", "stable", "hold"],
+        messages: Sequence[Message],
+        control_bytes: int = 0,
+        peer: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        if self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(FLUSH_AFTER, self._flush)
+        try:
+            self._log.messages(event, time_ns(), messages, control_bytes, peer, note)
+        except TraceError as error:
+            self._give_up(error)
+
+    def _flush(self) -> None:
+        self._flush_timer = None
+        try:
+            self._log.flush()
+        except TraceError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: TraceError) -> None:
+        if not self._lost:
+            log.warning("the trace of %s is incomplete from here on: %s", self._names.name(self._process), error)
+        self._lost = True

@@ -58,7 +58,7 @@ class Slow(Struct, frozen=True):
 
 
 class Rejoin(Struct, frozen=True):
-    """If the process of this slot is gone by then, a new one takes its place."""
+    """A new process takes the place of one that is gone by then: the first such slot from this one on."""
 
     at: Nanos
     slot: int
@@ -126,7 +126,7 @@ def draw_plan(
         Slow(*span(), slot=rng.choice(slots), pause=rng.randrange(MILLISECOND // 10, 10 * MILLISECOND))
         for _ in range(count(faults.slow))
     ]
-    rejoins = [Rejoin(moment(), rng.choice(slots)) for _ in range(count(faults.joins))]
+    rejoins = [Rejoin((duration + moment()) // 2, rng.choice(slots)) for _ in range(count(faults.joins))]
     leaves = [Leave(moment(), rng.choice(slots)) for _ in range(count(faults.leaves))]
     return FaultPlan(
         plan_network, tuple(crashes), tuple(partitions), tuple(cuts), tuple(slow), tuple(rejoins), tuple(leaves)

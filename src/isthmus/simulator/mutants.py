@@ -1,8 +1,8 @@
 """Mutants: the protocols with one thing wrong, each of which the simulator must catch.
 
-A checker that has never caught anything proves nothing. Every entry replaces one or two functions of the protocol code for
-the length of a `with` block; `isthmus bench mutants` prints after how many seeds each was caught, and a test
-holds that all are.
+A checker that has never caught anything proves nothing. Every entry replaces one or two functions of the protocol
+code for the length of a `with` block; `isthmus bench mutants` prints after how many seeds each was caught, and a
+test holds that all are.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ who is in trouble already; if not, it lets the fault pass. Safety is never spare
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId, slot_of
@@ -26,24 +27,30 @@ class Nemesis:
         self.plan = plan
         self.revive = revive
         self._in_trouble: dict[int, int] = {}
+        self._over = False
 
     def schedule(self) -> None:
         world, plan = self.world, self.plan
         for crash in plan.crashes:
-            world.at(crash.at, self._crash, crash)
+            world.at(crash.at, self._unless_over, self._crash, crash)
         for partition in plan.partitions:
-            world.at(partition.at, self._partition, partition)
+            world.at(partition.at, self._unless_over, self._partition, partition)
         for cut in plan.cuts:
-            world.at(cut.at, self._cut, cut)
+            world.at(cut.at, self._unless_over, self._cut, cut)
         for slow in plan.slow:
-            world.at(slow.at, self._slow, slow)
+            world.at(slow.at, self._unless_over, self._slow, slow)
         for rejoin in plan.rejoins:
-            world.at(rejoin.at, self._rejoin, rejoin)
+            world.at(rejoin.at, self._unless_over, self._rejoin, rejoin)
         for leave in plan.leaves:
-            world.at(leave.at, self._leave, leave)
+            world.at(leave.at, self._unless_over, self._leave, leave)
+
+    def _unless_over(self, fault: Callable[[Any], None], what: object) -> None:
+        if not self._over:
+            fault(what)
 
     def heal(self) -> None:
-        """The end of all faults."""
+        """The end of all faults, of those under way and of those still to come."""
+        self._over = True
         self.world.network.mend_all()
         for slot in self.slots:
             host = self.world.hosts[slot]
@@ -130,9 +137,12 @@ class Nemesis:
         self._trouble((slot,), -1)
 
     def _rejoin(self, rejoin: Rejoin) -> None:
-        if not self.world.hosts[rejoin.slot].alive:
-            self.world.sometimes.reach("join")
-            self.revive(rejoin.slot)
+        start = self.slots.index(rejoin.slot)
+        for slot in self.slots[start:] + self.slots[:start]:
+            if not self.world.hosts[slot].alive:
+                self.world.sometimes.reach("join")
+                self.revive(slot)
+                return
 
     def _leave(self, leave: Leave) -> None:
         host = self.world.hosts[leave.slot]

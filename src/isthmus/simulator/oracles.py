@@ -18,9 +18,11 @@ Measured on one core with 10 processes that broadcast, per delivery: history 1.0
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
+from operator import getitem, le
 from typing import TypeAlias, get_args
 
 from isthmus.trace.causality import Past, causal_pasts, direct_causes
@@ -32,10 +34,6 @@ ALL: tuple[Property, ...] = get_args(Property)
 WITNESSES = 100
 """Violations that are described, per run and property. All are counted."""
 
-
-Channel: TypeAlias = tuple[list[int], int]
-"""One sender's messages for one process: the latest delivery index among the first n of them, for every n; and the n
-with which the first comes that is owed but missing, or `NEVER`."""
 
 Stay: TypeAlias = tuple[ProcessHistory, set[int], bool]
 """A process between two views: who, what it delivered, and whether its log has a gap there."""
@@ -245,9 +243,9 @@ def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) 
     """Exact everywhere, at the cost of one comparison per sender."""
     deliveries = process.deliveries
     found.checked += len(deliveries)
-    channels = [_channel(found.history, process, sender) for sender in range(len(found.history.senders))]
+    channels = _Channels(found.history, process)
     for message, index in deliveries.items():
-        cause = _unmet_cause(found.history, process, channels, pasts[message], index)
+        cause = channels.unmet_cause(pasts[message], index)
         if cause is None:
             continue
         if cause in deliveries or index < process.first_gap:
@@ -256,38 +254,55 @@ def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) 
             found.unknown = True
 
 
-def _channel(history: RunHistory, process: ProcessHistory, sender: int) -> Channel:
-    owed_from = history.owed_from(process, sender)
-    latest = [-1]
-    first_missing = NEVER
-    for rank, message in enumerate(history.order[sender]):
-        index = -1
-        if history.is_for(message, process):
-            index = process.deliveries.get(message, -1)
-            if index < 0 and rank >= owed_from:
-                first_missing = min(first_missing, rank + 1)
-        latest.append(max(latest[-1], index))
-    return latest, first_missing
+class _Channels:
+    """What one process has of each sender, so that a whole causal past can be checked against it at once.
 
+    `latest[sender][n]` is the latest delivery index among the sender's first n messages that are for this process;
+    `first_missing[sender]` is the n with which the first comes that is owed but missing, or `NEVER`.
+    """
 
-def _unmet_cause(
-    history: RunHistory, process: ProcessHistory, channels: list[Channel], past: Past, index: int
-) -> int | None:
-    """A cause that was delivered at `index` or later; if there is none, one that is missing; if there is none, None."""
-    counts, unplaced = past
-    missing = None
-    for (latest, first_missing), order, count in zip(channels, history.order, counts, strict=True):
-        if latest[count] >= index:
-            return next(each for each in order if process.deliveries.get(each, -1) == latest[count])
-        if first_missing <= count:
-            missing = order[first_missing - 1]
-    for cause in unplaced:
-        if history.is_for(cause, process):
-            if process.deliveries.get(cause, -1) >= index:
-                return cause
-            if cause not in process.deliveries and history.owes(process, cause):
-                missing = cause
-    return missing
+    def __init__(self, history: RunHistory, process: ProcessHistory) -> None:
+        self.history = history
+        self.process = process
+        self.latest: list[list[int]] = []
+        self.first_missing: list[int] = []
+        for sender, order in enumerate(history.order):
+            owed_from = history.owed_from(process, sender)
+            latest = [-1]
+            first_missing = NEVER
+            for rank, message in enumerate(order):
+                index = -1
+                if history.is_for(message, process):
+                    index = process.deliveries.get(message, -1)
+                    if index < 0 and owed_from <= rank < first_missing:
+                        first_missing = rank + 1
+                latest.append(max(latest[-1], index))
+            self.latest.append(latest)
+            self.first_missing.append(first_missing)
+
+    def unmet_cause(self, past: Past, index: int) -> int | None:
+        """A cause that was delivered at `index` or later; failing that, one that is missing; failing that, None."""
+        counts, unplaced = past
+        if max(map(getitem, self.latest, counts)) >= index:
+            return self._overtaken(counts, index)
+        missing = None
+        if any(map(le, self.first_missing, counts)):
+            sender = next(sender for sender, count in enumerate(counts) if self.first_missing[sender] <= count)
+            missing = self.history.order[sender][self.first_missing[sender] - 1]
+        for cause in unplaced:
+            if self.history.is_for(cause, self.process):
+                delivered_at = self.process.deliveries.get(cause)
+                if delivered_at is None:
+                    missing = cause if self.history.owes(self.process, cause) else missing
+                elif delivered_at >= index:
+                    return cause
+        return missing
+
+    def _overtaken(self, counts: list[int], index: int) -> int:
+        for order, latest, count in zip(self.history.order, self.latest, counts, strict=True):
+            if latest[count] >= index:
+                return order[bisect_left(latest, index) - 1]  # where the maximum first reached the index
+        raise AssertionError("one of them is late, or the maximum would be below")
 
 
 def total(history: RunHistory) -> Finding:
@@ -326,9 +341,9 @@ def _judge_pair(found: Finding, process: ProcessHistory, other: ProcessHistory) 
         if other.deliveries[first] > other.deliveries[second]:
             text = found.history.text
             why = (
-                f"{process.name} delivered {text(first)} at index {process.deliveries[first]} before {text(second)} at index "
-                f"{process.deliveries[second]}, but {other.name} at index {other.deliveries[first]} after index "
-                f"{other.deliveries[second]}"
+                f"{process.name} delivered {text(first)} at index {process.deliveries[first]} before {text(second)} "
+                f"at index {process.deliveries[second]}, but {other.name} delivered {text(second)} at index "
+                f"{other.deliveries[second]} before {text(first)} at index {other.deliveries[first]}"
             )
             found.violated(process, first, second, why)
             return
@@ -360,20 +375,21 @@ def same_view(history: RunHistory) -> Finding:
     found = Finding(history, "same_view")
     stays: defaultdict[tuple[str, str, str], list[Stay]] = defaultdict(list)
     for process in history.members:
+        messages, indices = list(process.deliveries), list(process.deliveries.values())
         for (start, number), (end, next_number) in pairwise(process.views):
-            messages = {message for message, index in process.deliveries.items() if start < index < end}
+            delivered = set(messages[bisect(indices, start) : bisect(indices, end)])
             has_gap = any(start < gap < end for gap in process.gaps)
-            stays[process.system, number, next_number].append((process, messages, has_gap))
+            stays[process.system, number, next_number].append((process, delivered, has_gap))
             found.checked += 1
     for (system, number, next_number), same_stays in sorted(stays.items()):
-        for (process, messages, has_gap), (other, others, other_has_gap) in combinations(same_stays, 2):
-            if messages == others:
+        for (process, delivered, has_gap), (other, other_delivered, other_has_gap) in combinations(same_stays, 2):
+            if delivered == other_delivered:
                 continue
             if has_gap or other_has_gap:
                 found.unknown = True
                 continue
-            message = min(messages ^ others)
-            lacking, having = (other, process) if message in messages else (process, other)
+            message = min(delivered ^ other_delivered)
+            lacking, having = (other, process) if message in delivered else (process, other)
             why = (
                 f"between view {number} and view {next_number} of {system}, {having.name} delivered "
                 f"{history.text(message)} and {lacking.name} did not"

@@ -116,7 +116,7 @@ class GroupRun:
             stuck = self._recover()
         except AssertionError as error:
             stuck, broken = "", f"invariant broken at {self.world.now} ns: {error}"
-        for host in self.world.living():
+        for host in self.world.living() if not broken else ():
             assert host.log is not None
             host.log.event("end", self.world.now)
         for log in self._logs:

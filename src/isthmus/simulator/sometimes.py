@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from isthmus.interconnect.topology import Topology
+
 CASES: Final = {
     "loss": "a PDU was lost",
     "duplication": "a PDU arrived twice",
@@ -42,3 +44,32 @@ class Sometimes(Counter[str]):
         if case not in CASES:
             raise KeyError(case)
         self[case] += 1
+
+
+def expected(topology: Topology) -> list[str]:
+    """The cases that a campaign over this topology should reach: those of its faults and of its order."""
+    faults, network = topology.simulation.faults, topology.simulation.network
+    orders = {system.order for system in topology.systems}
+    wanted: dict[str, object] = {
+        "loss": network.loss,
+        "duplication": network.duplication,
+        "reordering": network.reordering,
+        "partition": faults.partitions,
+        "cut": faults.cuts,
+        "slow": faults.slow,
+        "crash": faults.crashes,
+        "crash inside a multicast": faults.crashes,
+        "crash after delivery": faults.crashes,
+        "crash in a view change": faults.crashes,
+        "exclusion": faults.partitions,
+        "leave": faults.leaves,
+        "join": faults.joins,
+        "held for a cause": "causal" in orders,
+        "held for its place": "total" in orders,
+        "gap": network.loss,
+        "view change": faults.crashes or faults.partitions or faults.leaves,
+        "flush fetched": network.loss and faults.crashes,
+        "coordinators competed": faults.crashes and faults.partitions,
+        "proposal taken over": faults.crashes and faults.partitions,
+    }
+    return [case for case in CASES if wanted.get(case, True)]

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from isthmus.trace.parquet import read_part
-from isthmus.trace.schema import LAST_EVENTS, Event, Role, TraceError, problem
+from isthmus.trace.schema import LAST_EVENTS, Event, Role, TraceError, printable, problem
 
 MAX_LINE = 1 << 20
 """Bytes of one JSON line. A longer one is quarantined without being held in memory."""
@@ -167,10 +167,9 @@ class _Collector:
                 self._quarantine(file, line, reason)
 
     def _quarantine(self, file: TraceFile, line: int, reason: str) -> None:
-        reason = " ".join(reason.split())
         if len(reason) > _LONGEST_REASON:
             reason = reason[:_LONGEST_REASON] + "…"
-        self.quarantined.append(Quarantined(file.path, line, reason))
+        self.quarantined.append(Quarantined(file.path, line, printable(reason)))
 
     def _place(self, event: Event) -> str | None:
         key = (event.run, event.system, event.process)
@@ -272,7 +271,7 @@ def _gaps(events: list[Event]) -> list[tuple[int, int]]:
 
 
 def _blocks(path: Path) -> Iterator[bytes | None]:
-    """A file in blocks of whole lines; only the very last may lack its end. None stands for one line that is too long."""
+    """A file in blocks of whole lines; only the very last may lack its end. None stands for a line that is too long."""
     try:
         with open(path, "rb") as file:
             rest = b""

@@ -135,5 +135,11 @@ class TraceError(Exception):
     """A trace that cannot be written or read at all: where, why, and what to do, in one line."""
 
     def __init__(self, where: object, reason: str, way_out: str) -> None:
-        # File names are the one part that may hold anything, line breaks included.
-        super().__init__(" ".join(f"{where}: {reason}; {way_out}".splitlines()))
+        super().__init__(printable(f"{where}: {reason}; {way_out}"))
+
+
+def printable(text: str) -> str:
+    """Text on one line that does nothing to a terminal. Names come from files, and files from anywhere."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

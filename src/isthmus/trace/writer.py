@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol, Self, TypeAlias
 
@@ -64,32 +65,41 @@ class JsonlSink:
         self._fsync = fsync
         self._encoder = msgspec.json.Encoder()
         try:
-            self._file = open(self.path, "ab", buffering=0)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            self._size = os.lseek(self._descriptor, 0, os.SEEK_END)
+            torn = self._size > 0 and os.pread(self._descriptor, 1, self._size - 1) != b"\n"
         except OSError as error:
             raise _cannot_write(self.path, error) from error
-        self._size = self._file.seek(0, os.SEEK_END)
-        if self._size and not _ends_with_newline(self.path):
-            # The torn line of somebody's crash must not swallow our first row.
-            self._append(b"\n")
+        if torn:
+            self._append(b"\n")  # somebody's crash: its last line must not swallow our first row
 
     def write(self, events: Sequence[Event]) -> None:
         self._append(self._encoder.encode_lines(events))
 
     def _append(self, data: bytes) -> None:
+        rest = memoryview(data)
         try:
-            written = 0
-            while written < len(data):
-                written += self._file.write(memoryview(data)[written:])
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
             if self._fsync:
-                os.fsync(self._file.fileno())
+                os.fsync(self._descriptor)
         except OSError as error:
-            # A full disk took half a line. Without it the file is sound, and the reader reports the gap.
-            self._file.truncate(self._size)
+            # A full disk may have taken half a line. Without it the file is sound, and the reader reports the gap.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
             raise _cannot_write(self.path, error) from error
         self._size += len(data)
 
     def close(self) -> None:
-        self._file.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class ParquetSink:
@@ -331,14 +341,8 @@ def open_log(
 
 
 def _safe(name: str) -> str:
-    """A name as part of a file name: different names stay different, and Spark sees the file (it skips `_*` and `.*`)."""
+    """A name as part of a file name. Different names stay different, and none begins like a file that Spark skips."""
     return re.sub(r"^_|[^A-Za-z0-9_+-]", lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def _cannot_write(path: Path, error: OSError) -> TraceError:

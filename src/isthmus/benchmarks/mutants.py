@@ -1,0 +1,40 @@
+"""How soon does the simulator catch each mutant?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from isthmus.simulator.campaign import run_seeds
+from isthmus.simulator.mutants import CATALOGUE, Mutant
+from isthmus.simulator.standard import standard_group
+
+SEED_LIMIT = 2000
+"""A mutant that survives this many seeds has got away."""
+
+
+class Catch(Struct, frozen=True):
+    """`seeds` is how many runs it took, 0 if the mutant got away; `by` is what caught it."""
+
+    mutant: str
+    order: str
+    mistake: str
+    seeds: int
+    by: str
+
+
+def hunt(mutant: Mutant, limit: int = SEED_LIMIT, jobs: int = 1) -> Catch:
+    """Run seeds 1, 2, 3, … of the standard group with this mistake until a run fails."""
+    outcomes = run_seeds(standard_group(mutant.order), range(1, limit + 1), mutant=mutant.name, jobs=jobs)
+    for count, outcome in enumerate(outcomes, 1):
+        if outcome.violated:
+            violated = [verdict.property for verdict in outcome.report.violated]
+            by = ", ".join(violated) or ("an invariant" if outcome.broken else "lack of progress")
+            return Catch(mutant.name, mutant.order, mutant.mistake, count, by)
+    return Catch(mutant.name, mutant.order, mutant.mistake, 0, "nothing")
+
+
+def hunt_all(limit: int = SEED_LIMIT) -> Iterator[Catch]:
+    for mutant in CATALOGUE:
+        yield hunt(mutant, limit)

@@ -1,0 +1,47 @@
+"""`isthmus check TOPOLOGY`: is this topology file one that isthmus can keep its promises for?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json, table
+from isthmus.interconnect.topology_checks import check as problems_of
+from isthmus.interconnect.topology_file import load
+
+
+def register(app: typer.Typer) -> None:
+    app.command("check")(check)
+
+
+def check(
+    topology: Annotated[Path, typer.Argument(help="A topology file (TOML).")],
+    output: OutputOption = Output.HUMAN,
+) -> int:
+    """Validate a topology file. A bad one is refused with the key, the reason and the way out."""
+    loaded = load(topology)
+    warnings = [str(problem) for problem in problems_of(loaded)]
+    if output is Output.JSON:
+        systems = [
+            {"name": system.name, "kind": system.kind, "order": system.order, "processes": len(system.processes)}
+            for system in loaded.systems
+        ]
+        print_json(
+            {
+                "file": str(topology),
+                "valid": True,
+                "promise": loaded.promise(),
+                "systems": systems,
+                "warnings": warnings,
+            }
+        )
+        return HOLDS
+    listing = table(f"{topology}: good; the whole keeps {loaded.promise()} order", "system", "kind", "order", "members")
+    for system in loaded.systems:
+        listing.add_row(system.name, system.kind, system.order, str(len(system.members)))
+    out.print(listing)
+    for warning in warnings:
+        out.print(f"note: {warning}", markup=False)
+    return HOLDS

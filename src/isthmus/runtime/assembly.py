@@ -1,0 +1,144 @@
+"""Puts one member of an embedded system together: protocol, connections, trace, driver.
+
+This is the one place that knows them all. A `SystemSpec` says everything that the members of one system must agree
+on; it is plain data, so that it can be handed to another OS process.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from isthmus.core.endpoint import Member, View
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.message import Batch
+from isthmus.ordering.causal import CausalOrder
+from isthmus.ordering.fifo import FifoOrder
+from isthmus.ordering.group import GroupMember, GroupSettings
+from isthmus.ordering.order import Order
+from isthmus.ordering.total_order import TotalOrder
+from isthmus.runtime.address import Address
+from isthmus.runtime.hello import group_tag
+from isthmus.runtime.member import Confirms, MemberDriver
+from isthmus.runtime.mesh import Mesh
+from isthmus.runtime.peer import DEFAULT_LIMITS, Limits
+from isthmus.runtime.problems import PeersUnreachable
+from isthmus.runtime.recorder import NO_RECORDER, Recorder, TraceRecorder
+from isthmus.trace.schema import Role
+from isthmus.trace.writer import TraceFormat, open_log
+
+OrderName: TypeAlias = Literal["fifo", "causal", "total"]
+Delivery: TypeAlias = Literal["uniform", "fast"]
+
+_ORDERS: dict[OrderName, Callable[[], Order]] = {"fifo": FifoOrder, "causal": CausalOrder, "total": TotalOrder}
+
+
+class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One embedded system, as all its members know it.
+
+    `names` are those of all slots of the topology, since messages of other systems may come here; `addresses` are
+    those of this system's slots. Times are in nanoseconds; the silence after which a member is suspected allows for an
+    operating system that has other things to do.
+    """
+
+    run: str
+    system: str
+    names: tuple[ProcessName, ...]
+    addresses: dict[int, Address]
+    order: OrderName = "causal"
+    delivery: Delivery = "uniform"
+    heartbeat: Nanos = 20 * MILLISECOND
+    suspect_after: Nanos = 1 * SECOND
+    retry_after: Nanos = 200 * MILLISECOND
+    window_messages: int = 16_384
+    window_bytes: int = 8 << 20
+    trace: str | None = None
+    trace_format: TraceFormat = "jsonl"
+    start_within: float = 30.0
+    """Seconds for founding members to find one another."""
+
+    def directory(self) -> Directory:
+        return Directory(list(self.names))
+
+    def founders(self) -> tuple[ProcessId, ...]:
+        """The processes that the system begins with: the first life of every slot."""
+        return tuple(sorted(self.addresses))
+
+
+MemberFactory: TypeAlias = Callable[[SystemSpec, ProcessId, bool, Confirms], Member]
+"""Makes the endpoint of one process: of which system, which process, whether it joins, who confirms."""
+
+
+def group_member(spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
+    """The member that a `SystemSpec` describes."""
+    settings = GroupSettings(
+        heartbeat=spec.heartbeat,
+        suspect_after=spec.suspect_after,
+        retry_after=spec.retry_after,
+        window_messages=spec.window_messages,
+        window_bytes=spec.window_bytes,
+        uniform=spec.delivery == "uniform",
+        auto_confirm=confirms == "member",
+    )
+    return GroupMember(process, spec.founders(), _ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
+
+
+async def start_member(
+    spec: SystemSpec,
+    process: ProcessId,
+    listener: socket.socket,
+    *,
+    on_batch: Callable[[Batch], None] | None = None,
+    on_view: Callable[[View], None] | None = None,
+    confirms: Confirms | None = None,
+    joining: bool = False,
+    role: Role = "app",
+    limits: Limits = DEFAULT_LIMITS,
+    make_member: MemberFactory = group_member,
+) -> MemberDriver:
+    """Start one process of a system, listening on `listener`.
+
+    Founding members wait for one another first: until all can be reached, silence means that somebody is still
+    starting, and must not be taken for a crash. A process that joins needs only somebody who answers.
+    """
+    names = spec.directory()
+    mesh = Mesh(
+        process,
+        spec.addresses,
+        listener,
+        group=group_tag(f"{spec.run}/{spec.system}"),
+        label=str(names.name(process)),
+        limits=limits,
+    )
+    await mesh.open()
+    try:
+        if not joining:
+            others = [founder for founder in spec.founders() if slot_of(founder) != slot_of(process)]
+            missing = await mesh.reach(others, spec.start_within)
+            if missing:
+                raise PeersUnreachable(str(names.name(process)), list(map(str, missing)), spec.start_within)
+        if confirms is None:
+            confirms = "driver" if on_batch is None else "member"
+        recorder = _recorder(spec, process, names, joining, role)
+        member = make_member(spec, process, joining, confirms)
+    except BaseException:
+        mesh.abort()
+        raise
+    driver = MemberDriver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirms)
+    driver.start()
+    return driver
+
+
+def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: bool, role: Role) -> Recorder:
+    if spec.trace is None:
+        return NO_RECORDER
+    name = names.name(process)
+    process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
+    recorder = TraceRecorder(process, process_log, names, joining=joining)
+    if not joining:
+        recorder.view(View(1, spec.founders()))
+    return recorder
