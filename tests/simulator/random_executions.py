@@ -19,9 +19,9 @@ Log = list[Event]
 Logs = dict[str, Log]
 
 
-def execution(random: Random) -> list[Event]:
-    """The rows of one run. Equal seeds give equal rows."""
-    logs = sound_execution(random)
+def execution(random: Random, steps: int = 24) -> list[Event]:
+    """The rows of one run of at most so many steps. Equal seeds give equal rows."""
+    logs = sound_execution(random, steps)
     for _ in range(random.choice([0, 0, 1, 1, 2])):
         random.choice(INJURIES)(logs, random)
     number(logs)
@@ -47,7 +47,7 @@ def row(name: str, event: str, message: tuple[str, int] | None = None, **more: A
     return Event(event=event, **values)  # type: ignore[arg-type]
 
 
-def sound_execution(random: Random) -> Logs:
+def sound_execution(random: Random, steps: int) -> Logs:
     """Everybody sends and delivers at random, as far as the rule of this execution allows."""
     names = ["a/p1", "a/p2", "a/p3", "b/p1", "b/p2"][: random.randint(2, 5)]
     rule = random.choice(["causal", "causal", "causal", "fifo", "none"])
@@ -74,7 +74,7 @@ def sound_execution(random: Random) -> Logs:
             known[name] |= before[message] | {message}
             logs[name].append(row(name, "deliver", message))
 
-    for _ in range(random.randint(2, 24)):
+    for _ in range(random.randint(2, steps)):
         name = random.choice(names)
         action = random.random()
         if action < view_share:

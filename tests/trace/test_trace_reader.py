@@ -116,7 +116,7 @@ def test_a_second_row_with_the_same_index_is_quarantined(tmp_path: Path) -> None
         (line(1, run=""), "Expected `str` of length >= 1 - at `$.run`"),
         (line(1, run=None), "Expected `str`, got `null` - at `$.run`"),
         (line(1, destinations="madrid/p1"), "`$.destinations`"),
-        (line(1, destinations=[1]), "`$.destinations[...]`"),
+        (line(1, destinations=[1]), "Expected `str`, got `int`"),
         (line(1, time_ns=None), "`$.time_ns`"),
         (line(1, payload_bytes=-1), "`$.payload_bytes`"),
         (line(1, origin_seq=0), "Expected `int` >= 1 - at `$.origin_seq`"),
@@ -127,7 +127,7 @@ def test_a_second_row_with_the_same_index_is_quarantined(tmp_path: Path) -> None
         (line(1, system="mad/rid"), "the name of a system must not contain a slash"),
         (line(1, origin_system="mad/rid"), "the name of a system must not contain a slash"),
         (line(1, "view"), "a `view` row needs its members"),
-        ('{"run": ' + "[" * 100_000, "maximum recursion depth"),
+        ('{"run": ' + "[" * 100_000, "Expected `str`, got `array`"),
         ('{"other": ' + '{"a":' * 100_000, "maximum recursion depth"),
         (line(1, note="x" * MAX_LINE), f"longer than {MAX_LINE} bytes"),
     ],
@@ -136,8 +136,6 @@ def test_a_row_that_does_not_fit_is_quarantined_with_its_line_and_the_reason(
     tmp_path: Path, bad: str, reason: str
 ) -> None:
     trace = read(tmp_path, line(0, "start"), bad, line(2), line(3, "end"))
-    if "recursion" in reason and bad.startswith('{"run"'):
-        reason = "Expected `str`, got `array`"  # the type is wrong before the depth is
     assert [bad.line for bad in trace.quarantined] == [2]
     assert reason in trace.quarantined[0].reason
     assert [event.index for event in trace.events()] == [0, 2, 3]

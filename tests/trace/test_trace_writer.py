@@ -138,12 +138,10 @@ def test_an_empty_batch_leaves_no_trace() -> None:
 
 def test_an_unknown_event_is_refused_when_it_is_recorded() -> None:
     log = ProcessLog(MemorySink(), "r1", "madrid", "p1", "app", NAMES)
-    for record in (
-        lambda: log.event("explode", 0),  # type: ignore[arg-type]
-        lambda: log.messages("explode", 0, batch(0, 1, 1), 0),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(ValueError, match="unknown event 'explode'"):
-            record()
+    with pytest.raises(ValueError, match="unknown event 'explode'"):
+        log.event("explode", 0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown event 'explode'"):
+        log.messages("explode", 0, batch(0, 1, 1), 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("trace_format", FORMATS)

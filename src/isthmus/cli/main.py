@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 import isthmus
 from isthmus.cli import bench, check, demo, frames, run, simulate, story
@@ -43,13 +43,14 @@ def main() -> None:
     """Run one command. Exit code 0: it holds or worked; 1: a property is violated; 2: bad input or usage."""
     try:
         code = app(standalone_mode=False)
-    except click.ClickException as error:
-        _complain(error.format_message())
+    except TyperException as error:
+        what = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
+        _complain(f"{what.rstrip(chr(46))}; see `isthmus --help`")
     except TopologyError as error:
         _complain(*(str(problem) for problem in error.problems))
     except (CommandError, TraceError, RuntimeProblem) as error:
         _complain(str(error))
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     else:
         sys.exit(code if isinstance(code, int) else 0)

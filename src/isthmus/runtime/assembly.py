@@ -26,9 +26,9 @@ from isthmus.runtime.hello import group_tag
 from isthmus.runtime.member import Confirms, MemberDriver
 from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.peer import DEFAULT_LIMITS, Limits
-from isthmus.runtime.problems import PeersUnreachable
+from isthmus.runtime.problems import PeersUnreachable, RuntimeProblem
 from isthmus.runtime.recorder import NO_RECORDER, Recorder, TraceRecorder
-from isthmus.trace.schema import Role
+from isthmus.trace.schema import Role, TraceError
 from isthmus.trace.writer import TraceFormat, open_log
 
 OrderName: TypeAlias = Literal["fifo", "causal", "total"]
@@ -137,7 +137,10 @@ def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: b
     if spec.trace is None:
         return NO_RECORDER
     name = names.name(process)
-    process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
+    try:
+        process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
+    except TraceError as error:
+        raise RuntimeProblem(str(error)) from error
     recorder = TraceRecorder(process, process_log, names, joining=joining)
     if not joining:
         recorder.view(View(1, spec.founders()))

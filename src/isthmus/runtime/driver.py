@@ -136,7 +136,7 @@ class Driver:
             for destinations, pdu in out.sends:
                 send(destinations, encode(pdu))
         if out.stopped:
-            self._end(Ended("leave" if self._leaving else "crash", out.stopped))
+            self._end(Ended("leave" if self._has_left() else "crash", out.stopped))
         out.clear()
         self._step_done()
 
@@ -150,6 +150,10 @@ class Driver:
     def _have_become_stable(self, batches: list[Batch]) -> None:
         for batch in batches:
             self.recorder.stable(batch)
+
+    def _has_left(self) -> bool:
+        """Whether an endpoint that stops now was asked to, and owes nothing. Otherwise the others went on without it."""
+        return self._leaving
 
     def _step_done(self) -> None:
         if self.ended is None:

@@ -1,23 +1,16 @@
 """The event loop: uvloop where it is installed, the standard library's elsewhere.
 
-uvloop is worth about a factor of two on the data path. Nothing here or above depends on it.
+Measured on eight members in one loop: 1.7 times the deliveries per second where the protocol does nothing but
+flood, 1.2 times where it does causal order. Nothing here or above depends on it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-
-_YOUNG_OBJECTS = 50_000
-"""Allocations between two garbage collections; the interpreter's default is 700.
-
-Every batch in a window holds one list, which the collector looks at again and again and never finds garbage in:
-nothing on the data path is cyclic. Measured: 700 costs a tenth of the throughput.
-"""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -31,10 +24,5 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Run `main` in a new event loop until it is done, as `asyncio.run` does."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_YOUNG_OBJECTS, *thresholds[1:])
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(main)
-    finally:
-        gc.set_threshold(*thresholds)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)

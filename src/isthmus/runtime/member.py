@@ -30,6 +30,10 @@ Confirms: TypeAlias = Literal["driver", "member", "application"]
 CONSUMER_PATIENCE = 1.0
 """Seconds without being asked for the next delivery after which a stopping process takes its application for gone."""
 
+STEP_MESSAGES = 1024
+STEP_BYTES = 1 << 20
+"""What is accepted in one iteration of the event loop before `send` waits for the next."""
+
 
 class Stopped(NamedTuple):
     """How a member has ended, and which of the messages that it accepted are not known to be stable."""
@@ -74,6 +78,7 @@ class MemberDriver(Driver):
         self._nobody_consumes = False
         self._refusal = ""
         self._to_broadcast: list[bytes] = []
+        self._bytes_to_broadcast = 0
         self._to_relay: list[Message] = []
         self._to_confirm: dict[ProcessId, int] = {}
         self._step_scheduled = False
@@ -93,7 +98,7 @@ class MemberDriver(Driver):
             if type(payload) is not bytes:
                 raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
             if len(payload) > MAX_PAYLOAD:
-                raise ValueError(f"a payload of {len(payload)} bytes is larger than {MAX_PAYLOAD}; send it in pieces")
+                raise ValueError(f"a payload of {len(payload)} bytes is larger than {MAX_PAYLOAD}: send it in pieces")
         if not self._turn.locked() and len(payloads) <= self._room():
             return self._accept(payloads)
         async with self._turn:
@@ -111,7 +116,14 @@ class MemberDriver(Driver):
             return first
 
     def _room(self) -> int:
-        return self.member.credit() - len(self._to_broadcast)
+        """How many more messages may be accepted now.
+
+        One step takes a bounded number, so that a caller that never pauses does not keep others waiting.
+        """
+        queued = len(self._to_broadcast)
+        if queued >= STEP_MESSAGES or self._bytes_to_broadcast >= STEP_BYTES:
+            return 0
+        return self.member.credit() - queued
 
     def _accept(self, payloads: Sequence[bytes], first: int | None = None) -> int:
         """Promise to broadcast. The sequence numbers follow from the count, since nobody else broadcasts here."""
@@ -121,6 +133,7 @@ class MemberDriver(Driver):
         if payloads:
             self._soon()
             self._to_broadcast.extend(payloads)
+            self._bytes_to_broadcast += sum(map(len, payloads))
             self.accepted += len(payloads)
         return begin
 
@@ -160,6 +173,7 @@ class MemberDriver(Driver):
                 self._to_confirm.clear()
             if self._to_broadcast:
                 payloads, self._to_broadcast = self._to_broadcast, []
+                self._bytes_to_broadcast = 0
                 first = member.broadcast(payloads, now, out)
                 assert first + len(payloads) == self.accepted + 1, "sequence numbers are not those promised by send"
                 self.recorder.sent(first, payloads)
@@ -234,12 +248,15 @@ class MemberDriver(Driver):
             if self._credit_waiter is not None:
                 _wake(self._credit_waiter)
             if self.ended is None and self._on_batch is None:
-                self._look_after_consumer(self.deliveries.asked or -1)
+                self._look_after_consumer(asked=0)
 
     def _look_after_consumer(self, asked: int) -> None:
-        """Nothing becomes stable while deliveries wait for an application that will never take them."""
-        if self.ended is None and not self._nobody_consumes:
-            if asked == -1 or (asked == self.deliveries.asked and not self.deliveries.idle):
+        """Nothing becomes stable while deliveries wait for an application that will never take them.
+
+        It is gone if it waits for nothing and has not asked since it had asked `asked` times: never, or for a while.
+        """
+        if self.ended is None:
+            if self.deliveries.asked == asked and not self.deliveries.idle:
                 self._nobody_consumes = True
                 self.deliveries.finish_all()
             else:
@@ -264,6 +281,9 @@ class MemberDriver(Driver):
                 self._carry_out()
             except Exception as error:
                 self._broken(error)
+
+    def _has_left(self) -> bool:
+        return self._leaving and self.stable_through == self.accepted
 
     @property
     def stopped(self) -> Stopped:

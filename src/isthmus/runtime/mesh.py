@@ -60,7 +60,7 @@ class Mesh:
         self._peers: dict[int, Peer] = {}
         self._routes: dict[ProcessId, Peer] = {}
         self._to_flush: list[Peer] = []
-        self._connections: set[Connection] = set()
+        self.connections: set[Connection] = set()
         self._callers: dict[ProcessId, _Accepted] = {}
         self._strangers = 0
         self._server: asyncio.Server | None = None
@@ -140,8 +140,8 @@ class Mesh:
     # Receiving.
 
     def _track(self, connection: Connection) -> None:
-        self._connections.add(connection)
-        connection.gone.add_done_callback(lambda _: self._connections.discard(connection))
+        self.connections.add(connection)
+        connection.gone.add_done_callback(lambda _: self.connections.discard(connection))
 
     def admit(self, stranger: _Accepted) -> bool:
         """Whether one more caller may be connected before saying who it is."""
@@ -179,18 +179,22 @@ class Mesh:
     # Closing.
 
     async def close(self, timeout: float = 1.0) -> None:
-        """Write out what waits, then close everything; peers that do not read it within `timeout` miss it."""
+        """Write out what waits, then close everything; peers that do not take it within `timeout` miss it."""
+        deadline = self._loop.time() + timeout
         self._flush()
+        calls = [call for peer in self._peers.values() if (call := peer.call_with_something_to_say())]
+        if calls:
+            await asyncio.wait(calls, timeout=timeout / 2)
         self._shut(abort=False)
-        gone = [connection.gone for connection in self._connections]
+        gone = [connection.gone for connection in self.connections]
         if gone:
-            await asyncio.wait(gone, timeout=timeout)
+            await asyncio.wait(gone, timeout=deadline - self._loop.time())
         self.abort()
 
     def abort(self) -> None:
         """Cut everything off now, as a crash would."""
         self._shut(abort=True)
-        for connection in self._connections:
+        for connection in list(self.connections):
             connection.transport.abort()
 
     def _shut(self, *, abort: bool) -> None:

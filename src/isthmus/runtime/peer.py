@@ -121,6 +121,10 @@ class Peer:
         finally:
             self._eager = False
 
+    def call_with_something_to_say(self) -> asyncio.Task[None] | None:
+        """The call under way, if frames wait for it to be answered."""
+        return self._dialling if self.frames else None
+
     def close(self, *, abort: bool) -> None:
         """No more dialling. What waits is still written if there is a connection, unless it is aborted."""
         if self._dialling is not None:

@@ -30,12 +30,13 @@ Patch: TypeAlias = tuple[object, str, object]
 
 
 class Mutant(Struct, frozen=True):
-    """One mistake: in which order's group it shows, and the functions that commit it."""
+    """One mistake: in which order's group it shows, the functions that commit it, and whether it takes a storm."""
 
     name: str
     order: Literal["fifo", "causal", "total"]
     mistake: str
     patches: tuple[Patch, ...]
+    stormy: bool = False
 
 
 # Causal order
@@ -269,6 +270,7 @@ CATALOGUE: tuple[Mutant, ...] = (
         "causal",
         "a coordinator ignores proposals accepted under earlier ballots",
         ((Membership, "_choose", _earlier_proposals_ignored),),
+        stormy=True,
     ),
     Mutant(
         "undead",

@@ -12,8 +12,9 @@ with a gap before m2 it is unknown.
 (fifo, causal, total) and pairs of a process and a view (same_view). `violations` counts wrong or missing deliveries,
 and for total and same_view pairs of processes that differ.
 
-Measured on one core with 10 processes that broadcast, per delivery: history 1.0 µs, integrity 0.1, agreement 0.1, fifo
-0.2, causal 0.3 (0.9 where pasts are needed), total 0.05 (0.2 where it fails), same_view 0.1.
+Measured on one core with 10 processes and 400,000 deliveries, in microseconds per delivery: 0.8 for the history, and
+then 0.04 integrity, 0.08 agreement, 0.2 fifo, 0.05 total, 0.1 same_view; causal 0.4 when messages come in batches of
+8, 1.0 when one by one, 2.8 for multicast, where whole pasts are needed. All six together: 1.8.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ ALL: tuple[Property, ...] = get_args(Property)
 
 WITNESSES = 100
 """Violations that are described, per run and property. All are counted."""
-
 
 Stay: TypeAlias = tuple[ProcessHistory, set[int], bool]
 """A process between two views: who, what it delivered, and whether its log has a gap there."""
@@ -68,8 +68,8 @@ class Finding:
     def overtaken(self, process: ProcessHistory, first: int, second: int, relation: str) -> None:
         """`second` was delivered and `first`, which is its `relation`, was not there yet."""
         text, deliveries = self.history.text, process.deliveries
-        place = f"at index {deliveries[first]}" if first in deliveries else "which was never delivered there"
-        why = f"{text(second)} was delivered at index {deliveries[second]} before {relation} {text(first)} {place}"
+        place = f" at index {deliveries[first]}" if first in deliveries else ", which was never delivered there"
+        why = f"{text(second)} was delivered at index {deliveries[second]} before {relation} {text(first)}{place}"
         self.violated(process, first, second, why)
 
     def verdict(self) -> Verdict:
@@ -104,7 +104,7 @@ def integrity(history: RunHistory) -> Finding:
         for message, index in process.again:
             why = f"{text(message)} was delivered at index {deliveries[message]} and again at index {index}"
             found.violated(process, message, None, why)
-        for message in sent_by_nobody & deliveries.keys():
+        for message in sorted(sent_by_nobody & deliveries.keys()):
             why = f"{text(message)} was delivered at index {deliveries[message]}, but nobody sent it"
             found.violated(process, message, None, why)
         for message in () if history.broadcast else deliveries:
@@ -155,7 +155,7 @@ def _due_by_process(history: RunHistory, due: Iterable[int]) -> Iterator[tuple[P
     for process in history.members:
         if not process.gone:
             yield process, for_everyone | for_some[process.name]
-    for name in for_some.keys() - history.processes.keys():
+    for name in sorted(for_some.keys() - history.processes.keys()):
         yield history.log(name), for_some[name]
 
 
@@ -331,7 +331,7 @@ def total(history: RunHistory) -> Finding:
 
 def _is_part_of(deliveries: Iterable[int], longest: Iterable[int]) -> bool:
     remaining = iter(longest)
-    return all(message in remaining for message in deliveries)
+    return all(message in remaining for message in deliveries)  # `in` goes forward to where it finds the message
 
 
 def _judge_pair(found: Finding, process: ProcessHistory, other: ProcessHistory) -> None:

@@ -6,7 +6,7 @@ shaking the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -14,13 +14,9 @@ from msgspec import Struct
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, incarnation_of
-from isthmus.interconnect.topology import Order as OrderName
 from isthmus.interconnect.topology import System, Topology
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
 from isthmus.ordering.group import GroupMember, GroupSettings
-from isthmus.ordering.order import Order
-from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.orders import ORDERS, OrderName
 from isthmus.simulator.faults import FaultPlan, draw_plan
 from isthmus.simulator.nemesis import Nemesis
 from isthmus.simulator.network import Network
@@ -31,7 +27,6 @@ from isthmus.simulator.world import Host, World
 from isthmus.trace.schema import Event, Property, Report
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink, open_log
 
-ORDERS: dict[OrderName, Callable[[], Order]] = {"fifo": FifoOrder, "causal": CausalOrder, "total": TotalOrder}
 PROMISED: dict[OrderName, tuple[Property, ...]] = {
     "fifo": ("integrity", "agreement", "fifo", "same_view"),
     "causal": ("integrity", "agreement", "fifo", "causal", "same_view"),

@@ -16,7 +16,7 @@ import msgspec
 
 from isthmus.trace.schema import COLUMNS, NULLABLE, Event, TraceError
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 14
 
 
 def load_pyarrow(path: Path) -> ModuleType:

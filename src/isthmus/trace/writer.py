@@ -5,8 +5,8 @@ when the log is flushed, and a flush comes by itself after `flush_rows` rows or 
 alive, so that memory is bounded. What a crash loses is the unflushed tail of one process and nothing else: a JSON
 Lines file may then end in a torn line, which the reader recognises, and a Parquet file is whole or not there.
 
-Measured with batches of 32 on one core, per row: 6 ns to record; 0.6 µs to write as JSON Lines, 1.9 µs as Parquet,
-0.4 µs as events in memory.
+Measured with batches of 32 on one core, per row: 12 ns to record; and at the flush 0.7 µs and 266 bytes as JSON Lines,
+2.3 µs and 12 bytes as Parquet, 0.4 µs as events in memory.
 """
 
 from __future__ import annotations

@@ -1,0 +1,205 @@
+"""`isthmus run TOPOLOGY --site SYSTEM`: one site for real."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from socket import socket
+from typing import Annotated
+
+import typer
+
+from isthmus.adapters.embedded import EmbeddedProcess, plan
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.cli.load import Load, send_steadily
+from isthmus.core.ids import ProcessName
+from isthmus.core.message import Batch
+from isthmus.core.units import parse_duration
+from isthmus.interconnect.topology import System, Topology
+from isthmus.interconnect.topology_file import load
+from isthmus.runtime.address import Address, listen
+from isthmus.runtime.assembly import SystemSpec, start_member
+from isthmus.runtime.loop import run as run_loop
+from isthmus.runtime.member import MemberDriver
+from isthmus.runtime.node import Node, Outcome
+
+SECOND = 1e9
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run")(run)
+
+
+def run(
+    topology: Annotated[Path, typer.Argument(help="A topology file.")],
+    site: Annotated[str, typer.Option(help="The system to run here.")],
+    process: Annotated[list[str] | None, typer.Option(help="Only these processes of it; again for more.")] = None,
+    joining: Annotated[bool, typer.Option(help="Join a system that runs already; --process p1+1 for p1 anew.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Write traces to this directory.")] = None,
+    run_name: Annotated[str | None, typer.Option("--run", help="Name of the run; the same at all processes.")] = None,
+    lines: Annotated[bool, typer.Option(help="Send each line of standard input, print deliveries.")] = False,
+    rate: Annotated[float, typer.Option(help="Send this many messages per second and process.", min=0)] = 0,
+    size: Annotated[int, typer.Option(help="Bytes of each of those.", min=0, max=1 << 20)] = 100,
+    duration: Annotated[str | None, typer.Option(help='Stop after this long, such as "10s".')] = None,
+    output: OutputOption = Output.HUMAN,
+) -> int:
+    """Run the processes of one site until SIGTERM, SIGINT or --duration. What was accepted is seen through."""
+    loaded = load(topology)
+    system = _embedded(loaded, site)
+    logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
+    chosen = process or list(system.members)
+    spec, listeners = _plan(loaded, system, chosen, trace, run_name)
+    try:
+        seconds = parse_duration(duration) / SECOND if duration else None
+    except ValueError as error:
+        fail(f"--duration {duration}: {error}")
+    if joining and not process:
+        fail("--joining needs --process: the name of the one process that joins, such as p1+1")
+    job = Site(spec, listeners, joining, Load(rate, size, seconds or float("inf")) if rate else None, seconds, lines)
+    outcome = run_loop(job.run())
+    _report(job, outcome, output)
+    return HOLDS if outcome.clean else VIOLATED
+
+
+class Site:
+    """The processes of one site in this OS process."""
+
+    def __init__(
+        self,
+        spec: SystemSpec,
+        listeners: dict[str, socket],
+        joining: bool,
+        load: Load | None,
+        seconds: float | None,
+        lines: bool,
+    ) -> None:
+        self.spec = spec
+        self.listeners = listeners
+        self.joining = joining
+        self.load = load
+        self.seconds = seconds
+        self.lines = lines
+        self.delivered = 0
+        self.accepted: dict[str, int] = {}
+        self.names = spec.directory()
+
+    async def run(self) -> Outcome:
+        async with asyncio.TaskGroup() as starting:
+            started = {
+                name: starting.create_task(
+                    start_member(
+                        self.spec,
+                        self.names.id(self.spec.system, name),
+                        listener,
+                        on_batch=self._take,
+                        joining=self.joining,
+                    )
+                )
+                for name, listener in self.listeners.items()
+            }
+        drivers = {name: task.result() for name, task in started.items()}
+        err.print(f"isthmus: {self.spec.system} runs: {', '.join(drivers)}", markup=False)
+        outcome = await Node(drivers).run(self._application(drivers))
+        self.accepted = {name: driver.accepted for name, driver in drivers.items()}
+        return outcome
+
+    def _take(self, batch: Batch) -> None:
+        self.delivered += len(batch.messages)
+        if self.lines:
+            for message in batch.messages:
+                text = message.payload.decode(errors="replace")
+                out.print(f"{self.names.name(message.origin)}/{message.seq} {text}", markup=False)
+
+    async def _application(self, drivers: dict[str, MemberDriver]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for driver in drivers.values():
+                if self.load is not None:
+                    tasks.create_task(send_steadily(EmbeddedProcess(driver, self.names), self.load))
+            if self.lines:
+                tasks.create_task(_send_lines(next(iter(drivers.values()))))
+            elif self.seconds is None:
+                await asyncio.Event().wait()
+            else:
+                await asyncio.sleep(self.seconds)
+
+
+async def _send_lines(driver: MemberDriver) -> None:
+    """Everything from standard input, line by line, as messages of one process."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        await driver.send([line.rstrip(b"\n")])
+
+
+def _embedded(topology: Topology, site: str) -> System:
+    try:
+        system = topology.system(site)
+    except KeyError:
+        names = ", ".join(each.name for each in topology.systems)
+        fail(f"{topology.file}: there is no system {site!r}; --site takes one of {names}")
+    if system.kind != "embedded":
+        fail(f"{topology.file}: systems.{site}.kind is {system.kind!r}; only embedded systems can be run so far")
+    if topology.joins:
+        fail(f"{topology.file}: joins cannot be run yet; take them out to run {site} by itself")
+    return system
+
+
+def _plan(
+    topology: Topology, system: System, chosen: list[str], trace: Path | None, run_name: str | None
+) -> tuple[SystemSpec, dict[str, socket]]:
+    """What the processes have to agree on, and the listening sockets of those that run here."""
+    run_name = run_name or f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    unknown = [name for name in chosen if name.partition("+")[0] not in system.members]
+    if unknown:
+        fail(f"--process {unknown[0]}: {system.name} has no such process; it has {', '.join(system.members)}")
+    trace_directory = str(trace) if trace is not None else None
+    if system.address is None:
+        if set(chosen) != set(system.members):
+            fail(f"{topology.file}: systems.{system.name} has no address; give one to run its processes one by one")
+        return plan(
+            system.members,
+            system.order,
+            system=system.name,
+            run=run_name,
+            delivery=system.delivery,
+            trace=trace_directory,
+        )
+    addresses = {
+        slot: Address(*address)
+        for index, slot in enumerate(topology.slots(system.name))
+        if (address := system.listens_at(index)) is not None
+    }
+    spec = SystemSpec(
+        run=run_name,
+        system=system.name,
+        names=tuple(topology.directory().slots),
+        addresses=addresses,
+        order=system.order,
+        delivery=system.delivery,
+        trace=trace_directory,
+    )
+    return spec, {name: listen(addresses[_slot(topology, system, name)]) for name in chosen}
+
+
+def _slot(topology: Topology, system: System, name: str) -> int:
+    return topology.directory().slots.index(ProcessName(system.name, name.partition("+")[0]))
+
+
+def _report(job: Site, outcome: Outcome, output: Output) -> None:
+    result = {
+        "site": job.spec.system,
+        "accepted": job.accepted,
+        "delivered": job.delivered,
+        "clean": outcome.clean,
+        "ended": {name: str(stopped) for name, stopped in outcome.stopped.items()},
+    }
+    if output is Output.JSON:
+        print_json(result)
+        return
+    listing = table(f"{job.spec.system}: {job.delivered:,} messages delivered here", "process", "accepted", "ended")
+    for name, stopped in outcome.stopped.items():
+        listing.add_row(name, f"{job.accepted[name.rpartition('/')[2]]:,}", str(stopped))
+    err.print(listing)

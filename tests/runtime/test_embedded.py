@@ -1,0 +1,271 @@
+"""A whole system in one event loop, over real sockets, as an application uses it; its traces are judged by oracles."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from flood_member import FloodMember
+from runtime_support import run_test, soon, until
+
+from isthmus.adapters.base import Process, System
+from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
+from isthmus.core.endpoint import Member, View
+from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
+from isthmus.core.message import Batch
+from isthmus.runtime.address import listen
+from isthmus.runtime.assembly import OrderName, SystemSpec, start_member
+from isthmus.runtime.member import Confirms
+from isthmus.runtime.problems import NotAccepting, RuntimeProblem
+from isthmus.simulator.oracles import judge
+from isthmus.trace.reader import read_trace
+
+NAMES = ["p1", "p2", "p3", "p4"]
+
+
+async def take(process: EmbeddedProcess, count: int) -> list[tuple[str, int, bytes]]:
+    return [
+        (delivered.origin.process, delivered.seq, delivered.payload)
+        for delivered in [await soon(anext(process)) for _ in range(count)]
+    ]
+
+
+def test_what_one_process_sends_all_processes_get() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES) as system:
+            assert await system["p1"].send(b"hello") == 1
+            for name in NAMES:
+                delivered = await soon(anext(system[name]))
+                assert delivered == (ProcessName("embedded", "p1"), 1, b"hello")
+
+    run_test(scenario())
+
+
+def test_it_is_a_system_like_any_other() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES[:2], name="madrid") as embedded:
+            system: System = embedded
+            process: Process = system["p1"]
+            assert (system.name, list(system.processes)) == ("madrid", ["p1", "p2"])
+            assert str(process.name) == "madrid/p1"
+            await soon(process.send(b"one", b"two"))
+            payloads: list[bytes] = []
+            async for _, _, payload in process:
+                payloads.append(payload)
+                if len(payloads) == 2:
+                    break
+            assert payloads == [b"one", b"two"]
+
+    run_test(scenario())
+
+
+def test_an_answer_never_comes_before_its_question() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES) as system:
+
+            async def answer() -> None:
+                async for origin, _, payload in system["p2"]:
+                    if origin.process == "p1":
+                        await system["p2"].send(b"answer to " + payload)
+
+            answering = asyncio.ensure_future(answer())
+            for number in range(50):
+                await system["p1"].send(b"%d" % number)
+            seen: list[bytes] = []
+            for _ in range(100):
+                seen.append((await soon(anext(system["p3"]))).payload)
+            for number in range(50):
+                assert seen.index(b"%d" % number) < seen.index(b"answer to %d" % number)
+            answering.cancel()
+
+    run_test(scenario())
+
+
+def test_breaking_out_of_a_loop_loses_no_message() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES[:2]) as system:
+            await system["p1"].send(*(b"%d" % number for number in range(5)))
+            seen = []
+            for _ in range(5):
+                async for delivered in system["p2"]:
+                    seen.append(delivered.payload)
+                    break
+            assert seen == [b"0", b"1", b"2", b"3", b"4"]
+
+    run_test(scenario())
+
+
+def test_in_total_order_everybody_sees_the_same_sequence() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, "total") as system:
+            await asyncio.gather(
+                *(system[name].send(b"%d" % number) for number in range(20) for name in NAMES),
+            )
+            sequences = await asyncio.gather(*(take(system[name], 80) for name in NAMES))
+            assert all(sequence == sequences[0] for sequence in sequences)
+
+    run_test(scenario())
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+def test_the_trace_of_a_busy_system_keeps_every_promise(order: OrderName, tmp_path: Path) -> None:
+    """Load from everybody, small windows, one consumer that lags; then everything recorded is judged."""
+    counts = dict.fromkeys(NAMES, 0)
+
+    async def consume(process: EmbeddedProcess, name: str) -> None:
+        async for _ in process:
+            counts[name] += 1
+            if name == "p4" and counts[name] % 10 == 0:
+                await asyncio.sleep(0)
+
+    async def produce(process: EmbeddedProcess) -> None:
+        for number in range(40):
+            await process.send(*(b"%d" % number for _ in range(10)))
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, order, trace=str(tmp_path), run="busy", window_messages=100) as system:
+            consumers = [asyncio.ensure_future(consume(system[name], name)) for name in NAMES]
+            await soon(asyncio.gather(*(produce(system[name]) for name in NAMES)))
+            assert await soon(system.close()) == []
+            await soon(asyncio.gather(*consumers))
+
+    run_test(scenario())
+    assert counts == dict.fromkeys(NAMES, 1600)
+    trace = read_trace(tmp_path)
+    report = judge(trace.events())
+    for kept in ("integrity", "agreement", "fifo", *(["causal"] if order != "fifo" else [])):
+        assert report.verdict(kept) == "holds"  # type: ignore[arg-type]
+    if order == "total":
+        assert report.verdict("total") == "holds"
+    events = [event.event for event in trace.events()]
+    assert events.count("send") == events.count("stable") == 1600
+    assert events.count("deliver") == 4 * 1600
+    assert events.count("end") == 4
+
+
+def test_callbacks_take_whole_batches() -> None:
+    async def scenario() -> None:
+        batches: list[Batch] = []
+        async with EmbeddedSystem(NAMES, callbacks={name: batches.append for name in NAMES}) as system:
+            await system["p1"].send(*[b"x"] * 100)
+            await soon(system["p1"].stable(100))
+            assert sum(len(batch.messages) for batch in batches) == 400
+            assert len(batches) == 4
+
+    run_test(scenario())
+
+
+def test_a_process_that_takes_nothing_holds_everybody_back_within_the_window() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, window_messages=64) as system:
+            tasks = [asyncio.ensure_future(take(system[name], 1000)) for name in NAMES[:3]]
+            sending = asyncio.ensure_future(system["p1"].send(*(b"%d" % number for number in range(1000))))
+            driver = system["p4"].driver
+            await until(lambda: system["p1"].driver.accepted == 64 and len(driver.deliveries))
+            await asyncio.sleep(0.1)
+            assert system["p1"].driver.accepted == 64
+            assert len(driver.deliveries) <= 64
+            tasks.append(asyncio.ensure_future(take(system["p4"], 1000)))
+            await soon(sending)
+            await soon(asyncio.gather(*tasks))
+
+    run_test(scenario())
+
+
+def test_closing_refuses_new_messages_and_ends_iterations() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES[:2]) as system:
+            await system["p1"].send(b"last")
+            reading = asyncio.ensure_future(_payloads(system["p2"]))
+            await asyncio.sleep(0)
+        assert await soon(reading) == [b"last"]
+        with pytest.raises(NotAccepting):
+            await system["p1"].send(b"too late")
+
+    run_test(scenario())
+
+
+async def _payloads(process: EmbeddedProcess) -> list[bytes]:
+    return [payload async for _, _, payload in process]
+
+
+def test_closing_says_what_is_in_doubt() -> None:
+    """With two of three gone at once there is no quorum, so nothing new can become stable."""
+
+    async def scenario() -> None:
+        system = EmbeddedSystem(NAMES[:3], close_within=0.2)
+        async with system:
+            system["p2"].driver.kill()
+            system["p3"].driver.kill()
+            await system["p1"].send(b"to nobody")
+            assert await system.close() == ["embedded/p1: closed; not known to be stable: 1 messages, 1 to 1"]
+
+    run_test(scenario())
+
+
+def test_the_others_go_on_when_one_dies_and_it_comes_back_as_a_new_process() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, suspect_after=200 * MILLISECOND) as system:
+            await system["p1"].send(b"before")
+            for name in NAMES:
+                await soon(anext(system[name]))
+            dead = system["p2"].driver
+            dead.kill()
+            await until(lambda: not dead.mesh.connections)
+            await system["p1"].send(b"after")
+            for name in ("p1", "p3", "p4"):
+                assert (await soon(anext(system[name]))).payload == b"after"
+
+            spec, _ = system._planned
+            reborn = incarnation_of(1, 1)
+            views: list[View] = []
+            batches: list[Batch] = []
+            driver = await soon(
+                start_member(
+                    spec, reborn, listen(spec.addresses[1]), on_batch=batches.append, on_view=views.append, joining=True
+                )
+            )
+            await until(lambda: views and set(views[-1].members) == {0, reborn, 2, 3})
+            await driver.send([b"back again"])
+            for name in ("p1", "p3", "p4"):
+                delivered = await soon(anext(system[name]))
+                assert (delivered.origin.process, delivered.seq) == ("p2+1", 1)
+            for name in ("p1", "p3", "p4"):
+                asyncio.ensure_future(_payloads(system[name]))  # noqa: RUF006
+            stopped = await soon(driver.stop())
+            assert stopped.ended.how == "leave"
+            assert not stopped.unstable
+
+    run_test(scenario())
+
+
+def test_any_member_will_do() -> None:
+    def make_flood(spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
+        return FloodMember(process, spec.founders())
+
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, make_member=make_flood) as system:
+            await system["p1"].send(b"x")
+            assert await take(system["p3"], 1) == [("p1", 1, b"x")]
+
+    run_test(scenario())
+
+
+@pytest.mark.parametrize("name", ["nothing", "no_such_module:main", "os:no_such_function", "os:sep", ":", "os.path:"])
+def test_an_application_that_does_not_exist_is_named(name: str) -> None:
+    with pytest.raises(RuntimeProblem, match="application"):
+        load(name)
+
+
+def test_a_second_run_into_the_same_trace_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES[:1], trace=str(tmp_path)):
+            pass
+        with pytest.raises(ExceptionGroup) as problems:
+            async with EmbeddedSystem(NAMES[:1], trace=str(tmp_path)):
+                pass
+        assert problems.group_contains(RuntimeProblem, match="already a log")
+
+    run_test(scenario())
