@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.runtime.problems import NotAccepting
+
+LAST = b"last"
 
 
 def say(*words: object) -> None:
@@ -16,20 +19,28 @@ def say(*words: object) -> None:
 
 async def _take(process: EmbeddedProcess) -> None:
     taken: dict[str, int] = {}
-    async for origin, seq, _ in process:
+    async for origin, seq, payload in process:
         taken[origin.process] = seq
         if seq % 500 == 0:
             say("delivered", origin.process, seq)
+        if payload == LAST:
+            say("last", origin.process)
     say("took", *(f"{name}:{seq}" for name, seq in sorted(taken.items())))
 
 
 async def busy(process: EmbeddedProcess) -> None:
-    """Sends for ever, as fast as the system lets it, and takes everything; says at the end how much it got rid of."""
+    """Sends as fast as the system lets it, and takes everything; says how much it got rid of.
+
+    After SIGUSR1 it sends one last message and then only takes, so that a test can wait until all is quiet.
+    """
+    enough = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, enough.set)
     taking = asyncio.ensure_future(_take(process))
     sent = 0
     try:
-        while True:
+        while not enough.is_set():
             sent = await process.send(*[b"x" * 100] * 20) + 19
+        sent = await process.send(LAST)
     except NotAccepting as refusal:
         sent += refusal.accepted
     say("sent", sent)

@@ -202,7 +202,8 @@ def test_a_frame_for_a_former_life_never_reaches_the_new_one() -> None:
         heard: list[tuple[int, Pdu]] = []
 
         async def live(process: ProcessId, listener: socket.socket) -> Mesh:
-            mesh = Mesh(process, book, listener, group=GROUP)
+            limits = Limits(first_pause=0.01, longest_pause=0.04)
+            mesh = Mesh(process, book, listener, group=GROUP, limits=limits)
             mesh.receive = lambda peer, pdus: heard.extend((process, pdu) for pdu in pdus)
             await mesh.open()
             return mesh

@@ -27,10 +27,13 @@ class Run:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.logs: dict[str, list[Event]] = {}
-        for event in sorted(events, key=lambda event: event.index):
-            log = self.logs.setdefault(f"{event.system}/{event.process}", [])
-            if event not in log:
-                log.append(event)
+        claims: dict[tuple[str, int], set[Event]] = {}
+        for event in events:
+            claims.setdefault((f"{event.system}/{event.process}", event.index), set()).add(event)
+        # Where two different rows claim one index, neither counts.
+        for (name, _), rows in sorted(claims.items(), key=lambda claim: claim[0]):
+            if len(rows) == 1:
+                self.logs.setdefault(name, []).extend(rows)
         # "Only rows with role `app` count."
         self.rows = {name: [row for row in log if row.role == "app"] for name, log in self.logs.items()}
         self.app = [name for name, rows in self.rows.items() if rows]

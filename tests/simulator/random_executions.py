@@ -183,6 +183,12 @@ def record_a_row_twice(logs: Logs, random: Random) -> None:
     log.append(random.choice(log))
 
 
+def dispute_a_row(logs: Logs, random: Random) -> None:
+    """Another row with the same index: nobody knows which is right."""
+    log = pick(logs, random)
+    log.append(msgspec.structs.replace(random.choice(log), note="another"))
+
+
 def lose_a_log(logs: Logs, random: Random) -> None:
     if len(logs) > 1:
         del logs[random.choice(sorted(logs))]
@@ -218,4 +224,12 @@ INJURIES: list[Callable[[Logs, Random], None]] = [
     become_a_gateway,
     address_to_some,
 ]
-LOSSES: list[Callable[[Logs, Random], None]] = [lose_rows, lose_rows, cut, cut, lose_a_log, record_a_row_twice]
+LOSSES: list[Callable[[Logs, Random], None]] = [
+    lose_rows,
+    lose_rows,
+    cut,
+    cut,
+    lose_a_log,
+    record_a_row_twice,
+    dispute_a_row,
+]

@@ -87,14 +87,22 @@ def test_gaps_are_found_also_at_the_beginning(tmp_path: Path) -> None:
     assert not log.complete
 
 
-def test_a_second_row_with_the_same_index_is_quarantined(tmp_path: Path) -> None:
-    trace = read(tmp_path, line(0, "start"), line(1), line(1), line(1, origin_seq=9), line(2, "end"))
-    assert reasons(trace) == [
-        (3, "the same row again with index 1 of madrid/p1 in run r1"),
-        (4, "another row with index 1 of madrid/p1 in run r1"),
-    ]
+def test_a_row_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    trace = read(tmp_path, line(0, "start"), line(1), line(1), line(2, "end"))
+    assert reasons(trace) == [(3, "the same row again: index 1 of madrid/p1 in run r1")]
     assert trace.logs[KEY].complete
     assert trace.files[0].rows == 3
+
+
+def test_where_two_rows_claim_one_index_neither_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join([line(0, "start"), line(1), line(2, "end")]) + "\n")
+    (tmp_path / "b.jsonl").write_text(line(1, origin_seq=9) + "\n" + line(1, origin_seq=7) + "\n")
+    trace = read_trace(tmp_path)
+    dispute = "two different rows claim index 1 of madrid/p1 in run r1, so neither counts"
+    places = [(Path(bad.file).name, bad.line, bad.reason) for bad in trace.quarantined]
+    assert places == [("a.jsonl", 2, dispute), ("b.jsonl", 1, dispute), ("b.jsonl", 2, dispute)]
+    assert trace.logs[KEY].gaps == [(1, 1)]
+    assert [file.rows for file in trace.files] == [2, 0]
 
 
 # Bad rows -------------------------------------------------------------------------------------------------------------

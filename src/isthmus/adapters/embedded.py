@@ -75,8 +75,9 @@ class EmbeddedProcess(AsyncIterator[Delivered]):
 class EmbeddedSystem:
     """All members of a system in one event loop, on free ports of loopback; see `base.System`.
 
-    `callbacks` takes the deliveries of some processes as whole batches, synchronously: ten times faster than iterating.
-    Everything else that a `SystemSpec` holds can be given as a keyword.
+    `callbacks` takes the deliveries of some processes as whole batches, synchronously, which is faster than iterating.
+    Everything else that a `SystemSpec` holds can be given as a keyword. Closing takes at most `close_within` seconds,
+    and waits for `patience` at most for a consumer to ask for its next delivery.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class EmbeddedSystem:
         callbacks: Mapping[str, OnBatch] | None = None,
         make_member: MemberFactory = group_member,
         close_within: float = 10.0,
+        patience: float = 0.1,
         **settings: Any,
     ) -> None:
         self.name = name
@@ -95,6 +97,7 @@ class EmbeddedSystem:
         self._callbacks = callbacks or {}
         self._make_member = make_member
         self._close_within = close_within
+        self._patience = patience
         self._processes: dict[str, EmbeddedProcess] = {}
 
     @property
@@ -132,7 +135,7 @@ class EmbeddedSystem:
         """End the whole system, after everything accepted has become stable or the time for that is over."""
         drivers = [process.driver for process in self._processes.values()]
         for driver in drivers:
-            driver.stop_accepting("the system is closing")
+            driver.stop_accepting("the system is closing", self._patience)
         stability = [asyncio.ensure_future(driver.stable(driver.accepted)) for driver in drivers]
         if stability:
             await asyncio.wait(stability, timeout=self._close_within)

@@ -54,14 +54,17 @@ def decode_body(body: bytes | memoryview) -> Pdu:
 class FrameReader:
     """Cuts a byte stream into PDUs. One per connection; after a `FrameError` the connection is to be closed."""
 
-    __slots__ = ("_buffer", "_limit")
+    __slots__ = ("_broken", "_buffer", "_limit")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
+        self._broken = ""
         self._limit = limit
 
     def feed(self, data: bytes) -> list[Pdu]:
         """All PDUs completed by these bytes. Memory held is at most one unfinished frame."""
+        if self._broken:
+            raise FrameError(self._broken)
         buffer = self._buffer
         # Most reads start and end on a frame boundary: then the bytes are decoded where they are, uncopied.
         source: bytes | bytearray = data
@@ -70,10 +73,15 @@ class FrameReader:
             source = buffer
         pdus: list[Pdu] = []
         offset = 0
-        with memoryview(source) as view:
-            for start, end in self._frames(source):
-                pdus.append(decode_body(view[start:end]))
-                offset = end
+        try:
+            with memoryview(source) as view:
+                for start, end in self._frames(source):
+                    pdus.append(decode_body(view[start:end]))
+                    offset = end
+        except FrameError as error:
+            # A new buffer: the traceback of this error may hold on to the old one, which then cannot be resized.
+            self._broken, self._buffer = str(error), bytearray()
+            raise
         if source is buffer:
             del buffer[:offset]
         elif offset < len(data):

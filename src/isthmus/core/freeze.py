@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 _ATOMS = (int, str, bytes, bool, float, type(None))
+_slots_of: dict[type, frozenset[str]] = {}
 
 
 def freeze(value: Any) -> Hashable:
@@ -24,6 +25,9 @@ def _freeze(value: Any, open_objects: list[Any]) -> Hashable:
         if outer is value:
             return ("cycle", depth)
     nested = [*open_objects, value]
+    if isinstance(value, (list, tuple)):
+        # Before fields are looked for: a named tuple has slots too, and keeps nothing in them.
+        return _all(value, nested)
     if isinstance(value, dict):
         return frozenset((_freeze(key, nested), _freeze(each, nested)) for key, each in value.items())
     if isinstance(value, (set, frozenset)):
@@ -31,10 +35,17 @@ def _freeze(value: Any, open_objects: list[Any]) -> Hashable:
     if isinstance(value, msgspec.Struct):
         return (type(value).__name__, _all((getattr(value, name) for name in value.__struct_fields__), nested))
     if hasattr(value, "__dict__") or hasattr(value, "__slots__"):
-        names = sorted({*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())})
+        names = sorted({*getattr(value, "__dict__", ()), *_slots(type(value))})
         return (type(value).__name__, _all((getattr(value, name) for name in names), nested))
     return _all(value, nested)
 
 
 def _all(values: Iterable[Any], open_objects: list[Any]) -> Hashable:
     return tuple(_freeze(each, open_objects) for each in values)
+
+
+def _slots(kind: type) -> frozenset[str]:
+    """The slots of a class and of everything it inherits from."""
+    if kind not in _slots_of:
+        _slots_of[kind] = frozenset(name for base in kind.__mro__ for name in vars(base).get("__slots__", ()))
+    return _slots_of[kind]

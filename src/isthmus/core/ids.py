@@ -11,6 +11,7 @@ still finds the address of a returning process.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, TypeAlias
 
 ProcessId: TypeAlias = int
@@ -20,6 +21,7 @@ Nanos: TypeAlias = int
 
 SLOT_BITS = 16
 _SLOT_MASK = (1 << SLOT_BITS) - 1
+_INCARNATION = re.compile(r"[1-9][0-9]{0,17}")
 
 MILLISECOND: Nanos = 1_000_000
 SECOND: Nanos = 1_000_000_000
@@ -77,6 +79,10 @@ class Directory:
 
     def id(self, system: str, process: str) -> ProcessId:
         """The id behind a name; `KeyError` where there is none."""
-        base, _, incarnation = process.partition("+")
+        base, plus, incarnation = process.partition("+")
         slot = self._ids[ProcessName(system, base)]
-        return incarnation_of(slot, int(incarnation)) if incarnation else slot
+        if not plus:
+            return slot
+        if not _INCARNATION.fullmatch(incarnation):
+            raise KeyError(f"{system}/{process}")
+        return incarnation_of(slot, int(incarnation))

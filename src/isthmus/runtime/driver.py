@@ -152,7 +152,7 @@ class Driver:
             self.recorder.stable(batch)
 
     def _has_left(self) -> bool:
-        """Whether an endpoint that stops now was asked to, and owes nothing. Otherwise the others went on without it."""
+        """Whether an endpoint that stops was asked to, and owes nothing. Otherwise the others went on without it."""
         return self._leaving
 
     def _step_done(self) -> None:

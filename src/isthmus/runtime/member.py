@@ -28,7 +28,7 @@ Confirms: TypeAlias = Literal["driver", "member", "application"]
 """Who says that the application has finished with a batch; see `MemberDriver`."""
 
 CONSUMER_PATIENCE = 1.0
-"""Seconds without being asked for the next delivery after which a stopping process takes its application for gone."""
+"""Seconds for which a process that stops waits for its application to ask for the next delivery."""
 
 STEP_MESSAGES = 1024
 STEP_BYTES = 1 << 20
@@ -241,16 +241,19 @@ class MemberDriver(Driver):
 
     # Stopping.
 
-    def stop_accepting(self, why: str) -> None:
-        """Refuse new messages from here on. Who waits in `send` is refused as well."""
+    def stop_accepting(self, why: str, patience: float = CONSUMER_PATIENCE) -> None:
+        """Refuse new messages from here on. Who waits in `send` is refused as well.
+
+        An application that does not ask for its next delivery for `patience` seconds is from here on taken for gone.
+        """
         if not self._refusal:
             self._refusal = why
             if self._credit_waiter is not None:
                 _wake(self._credit_waiter)
             if self.ended is None and self._on_batch is None:
-                self._look_after_consumer(asked=0)
+                self._look_after_consumer(patience, asked=0)
 
-    def _look_after_consumer(self, asked: int) -> None:
+    def _look_after_consumer(self, patience: float, asked: int) -> None:
         """Nothing becomes stable while deliveries wait for an application that will never take them.
 
         It is gone if it waits for nothing and has not asked since it had asked `asked` times: never, or for a while.
@@ -260,11 +263,11 @@ class MemberDriver(Driver):
                 self._nobody_consumes = True
                 self.deliveries.finish_all()
             else:
-                self._loop.call_later(CONSUMER_PATIENCE, self._look_after_consumer, self.deliveries.asked)
+                self._loop.call_later(patience, self._look_after_consumer, patience, self.deliveries.asked)
 
-    async def stop(self, timeout: float = 10.0) -> Stopped:
+    async def stop(self, timeout: float = 10.0, patience: float = CONSUMER_PATIENCE) -> Stopped:
         """Leave the system: see everything accepted through to stability, then go; after `timeout` seconds, just go."""
-        self.stop_accepting("it is stopping")
+        self.stop_accepting("it is stopping", patience)
         if self.ended is None and not self._leaving:
             self._step()
             self._leave()

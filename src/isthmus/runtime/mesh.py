@@ -15,7 +15,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from isthmus.core.codec import FrameError, FrameReader
 from isthmus.core.endpoint import Destinations
@@ -140,6 +140,8 @@ class Mesh:
     # Receiving.
 
     def _track(self, connection: Connection) -> None:
+        if self._closed:
+            connection.abort()
         self.connections.add(connection)
         connection.gone.add_done_callback(lambda _: self.connections.discard(connection))
 
@@ -162,7 +164,7 @@ class Mesh:
         earlier = self._callers.get(hello.process)
         if earlier is not None:
             # It would not call again if that connection still worked.
-            earlier.transport.abort()
+            earlier.abort()
         self._callers[hello.process] = caller
 
     def farewell(self, caller: _Accepted) -> None:
@@ -174,7 +176,7 @@ class Mesh:
         self.refused += 1
         caller.refused = True
         log.warning("%s closed the connection from %s: %s", self.me.label, caller.where, reason[:_LONGEST_REASON])
-        caller.transport.abort()
+        caller.abort()
 
     # Closing.
 
@@ -195,7 +197,7 @@ class Mesh:
         """Cut everything off now, as a crash would."""
         self._shut(abort=True)
         for connection in list(self.connections):
-            connection.transport.abort()
+            connection.abort()
 
     def _shut(self, *, abort: bool) -> None:
         self._closed = True
@@ -223,7 +225,7 @@ class _Accepted(Connection):
         self.where = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
         self.where = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
         self._patience = asyncio.get_running_loop().call_later(
             self._mesh.limits.hello, self._mesh.refuse, self, "it did not say who it is in time"

@@ -162,10 +162,10 @@ class Peer:
             self._dialling = None
 
     async def _connect(self) -> _Dialled:
-        connection: _Dialled | None = None
+        connection = _Dialled(self)
         try:
             async with asyncio.timeout(self._limits.connect):
-                _, connection = await self._loop.create_connection(lambda: _Dialled(self), *self._address)
+                await self._loop.create_connection(lambda: connection, *self._address)
                 answer = await connection.answer
             if answer.group != self._me.hello.group:
                 raise HelloError("a process of another run or system listens there")
@@ -174,8 +174,9 @@ class Peer:
             if connection.gone.done():
                 raise ConnectionResetError("closed at once by the other side")
         except BaseException:
-            if connection is not None:
-                connection.transport.abort()
+            connection.abort()
+            # uvloop does not tell a connection that it is lost when the call was cancelled while it was being made.
+            connection.connection_lost(None)
             raise
         return connection
 
@@ -213,6 +214,18 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._aborted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if self._aborted:
+            self.transport.abort()
+
+    def abort(self) -> None:
+        """Cut it off, at once or as soon as it is made."""
+        self._aborted = True
+        if hasattr(self, "transport"):
+            self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.gone.done():
@@ -230,7 +243,7 @@ class _Dialled(Connection):
         self.answer: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
         self.transport.write(self._peer.connected(self))
 
     def data_received(self, data: bytes) -> None:
@@ -260,7 +273,7 @@ class _Dialled(Connection):
     def close(self, reason: str, *, abort: bool) -> None:
         self._reason = reason
         if abort:
-            self.transport.abort()
+            self.abort()
         else:
             self.transport.close()
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from operator import attrgetter
 from typing import TypeAlias
 
 from isthmus.trace.schema import LAST_EVENTS, Event
@@ -108,8 +107,9 @@ class RunHistory:
         """Every message is for everyone."""
 
     def _add_log(self, process: ProcessHistory, rows: list[Event]) -> None:
-        self.processes[process.name] = process
         rows = _by_index(process, rows)
+        if rows:
+            self.processes[process.name] = process
         deliveries, steps, numbers = process.deliveries, process.steps, self._numbers
         for row in rows:
             if row.role != "app":
@@ -265,7 +265,7 @@ def histories(events: Iterable[Event]) -> list[RunHistory]:
 
 
 def _by_index(process: ProcessHistory, rows: list[Event]) -> list[Event]:
-    """Sort and check a log. Two different rows with one index are as bad as none: nobody knows which is right."""
+    """Sort and check a log. Where two different rows claim one index, nobody knows which is right: neither counts."""
     for expected, row in enumerate(rows):
         if row.index != expected:
             break
@@ -274,20 +274,17 @@ def _by_index(process: ProcessHistory, rows: list[Event]) -> list[Event]:
         process.complete = rows[-1].event in LAST_EVENTS
         return rows
 
-    rows = sorted(rows, key=attrgetter("index"))
-    unique: list[Event] = []
-    gaps: set[int] = set()
-    expected = 0
+    by_index: dict[int, Event] = {}
+    disputed: set[int] = set()
     for row in rows:
-        if row.index < expected:
-            if row != unique[-1]:
-                gaps.add(row.index)
-            continue
+        if by_index.setdefault(row.index, row) != row:
+            disputed.add(row.index)
+    sound = [by_index[index] for index in sorted(by_index.keys() - disputed)]
+    expected = 0
+    for row in sound:
         if row.index > expected:
-            gaps.add(expected)
-        unique.append(row)
+            process.gaps.append(expected)
         expected = row.index + 1
-    process.gaps = sorted(gaps)
-    process.first_gap = min(gaps, default=NEVER)
-    process.complete = not gaps and unique[-1].event in LAST_EVENTS
-    return unique
+    process.first_gap = process.gaps[0] if process.gaps else NEVER
+    process.complete = bool(sound) and not process.gaps and sound[-1].event in LAST_EVENTS
+    return sound
