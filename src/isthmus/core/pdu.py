@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-from isthmus.core.message import MAX_MEMBERS, Batch, Number, Vector
+from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Batch, Message, Number, Vector
 
 Members = Annotated[list[Number], Meta(max_length=MAX_MEMBERS)]
 Counts = Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]
@@ -135,7 +135,172 @@ class Excluded(_Pdu, frozen=True, tag="excluded"):
     view: Number
 
 
-Pdu: TypeAlias = (
+# Between gateways of different systems, over a link. One link carries both directions of its join.
+
+Marks = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+"""(origin process, sequence number): of each origin everything up to there."""
+
+Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_BATCH_MESSAGES)]
+"""(origin process, first sequence number, how many)."""
+
+
+class Block(_Pdu, frozen=True, tag="block"):
+    """Messages with the numbers `first`, `first + 1`, … of this epoch; 0 where the join does not number."""
+
+    epoch: Number
+    first: Number
+    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+
+
+class Progress(_Pdu, frozen=True, tag="progress"):
+    """From the receiving side: numbers up to `received` have been delivered here."""
+
+    epoch: Number
+    received: Number
+
+
+class Confirm(_Pdu, frozen=True, tag="confirm"):
+    """From the receiving side: stable here, and in every system behind."""
+
+    marks: Marks
+
+
+class Open(_Pdu, frozen=True, tag="open"):
+    """From the sending side: end all epochs before this one, and say how far they got."""
+
+    epoch: Number
+
+
+class Resume(_Pdu, frozen=True, tag="resume"):
+    """Answer to `Open`: `final` was broadcast here, and nothing else ever will be of an older epoch."""
+
+    epoch: Number
+    final: Marks
+
+
+class Broken(_Pdu, frozen=True, tag="broken"):
+    """From the receiving side: what this epoch sent to a gateway of ours is lost; open a new one."""
+
+    epoch: Number
+
+
+LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken
+
+
+# Between gateways of one system. `join` is the number of the join in the topology.
+
+
+class SiteOpen(_Pdu, frozen=True, tag="site-open"):
+    """From the leader of the sending side: a new epoch; pass the word on over your links."""
+
+    join: Number
+    epoch: Number
+
+
+class SiteResume(_Pdu, frozen=True, tag="site-resume"):
+    """The epoch may begin: what the far side has, and over which links messages go from now on."""
+
+    join: Number
+    epoch: Number
+    final: Marks
+    links: Members
+
+
+class SiteLink(_Pdu, frozen=True, tag="site-link"):
+    """A link of mine has changed."""
+
+    join: Number
+    link: Number
+    up: bool
+
+
+class SiteFree(_Pdu, frozen=True, tag="site-free"):
+    """To the sequencer: my link can take a block."""
+
+    join: Number
+    epoch: Number
+    link: Number
+
+
+class SiteAssign(_Pdu, frozen=True, tag="site-assign"):
+    """From the sequencer: the numbers from `first` on are these messages, and go over your link."""
+
+    join: Number
+    epoch: Number
+    first: Number
+    link: Number
+    runs: Runs
+
+
+class SiteProgress(_Pdu, frozen=True, tag="site-progress"):
+    """To the sequencer: what a link of mine told me of the far side."""
+
+    join: Number
+    epoch: Number
+    received: Number
+
+
+class SiteConfirm(_Pdu, frozen=True, tag="site-confirm"):
+    """To all fellows: what a link of mine told me is stable at the far side."""
+
+    join: Number
+    marks: Marks
+
+
+class SiteFreeze(_Pdu, frozen=True, tag="site-freeze"):
+    """From the leader of the receiving side: broadcast nothing of an epoch before this one any more; report."""
+
+    join: Number
+    epoch: Number
+
+
+class SiteFrozen(_Pdu, frozen=True, tag="site-frozen"):
+    """Answer: my latest epoch that has begun, the numbers that I broadcast of it, and the end of the one before."""
+
+    join: Number
+    epoch: Number
+    begun: Number
+    relayed: Number
+    final: Marks
+    handed: Marks
+
+
+class SiteBegin(_Pdu, frozen=True, tag="site-begin"):
+    """From the leader of the receiving side: the epoch begins behind `final`. Pass it on over your links."""
+
+    join: Number
+    epoch: Number
+    final: Marks
+
+
+class SiteState(_Pdu, frozen=True, tag="site-state"):
+    """To a fellow that has just come: one join as it stood when its first view began."""
+
+    join: Number
+    view: Number
+    export_epoch: Number
+    confirmed: Marks
+    outstanding: list[Message]
+    import_epoch: Number
+    received: Number
+    imported: Marks
+
+
+SitePdu: TypeAlias = (
+    SiteOpen
+    | SiteResume
+    | SiteLink
+    | SiteFree
+    | SiteAssign
+    | SiteProgress
+    | SiteConfirm
+    | SiteFreeze
+    | SiteFrozen
+    | SiteBegin
+    | SiteState
+)
+
+GroupPdu: TypeAlias = (
     Batch
     | Ack
     | Safe
@@ -151,3 +316,5 @@ Pdu: TypeAlias = (
     | Install
     | Excluded
 )
+
+Pdu: TypeAlias = GroupPdu | LinkPdu | SitePdu

@@ -24,7 +24,7 @@ from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Fetch, Install, Join, Leave, Pdu, Safe, Status
 from isthmus.ordering.channel import Incoming, Log, Outgoing
 from isthmus.ordering.detector import FailureDetector
-from isthmus.ordering.membership import EXCLUDED, Membership
+from isthmus.ordering.membership import EXCLUDED, Membership, MembershipPdu
 from isthmus.ordering.order import Order
 from isthmus.ordering.quorum import is_quorum, quorum_level
 from isthmus.ordering.stability import Stability
@@ -156,7 +156,7 @@ class GroupMember:
                 self._on_status(link, pdu, now, out)
             elif isinstance(pdu, Fetch):
                 self._on_fetch(link, pdu, out)
-            else:
+            elif isinstance(pdu, MembershipPdu):
                 self.membership.handle(link, pdu, now, out)
             if out.stopped:
                 return
