@@ -215,6 +215,24 @@ def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -
     run_test(scenario())
 
 
+def test_a_second_signal_cuts_leaving_short() -> None:
+    async def scenario() -> None:
+        spec, listeners = plan(NAMES[:3])
+        async with children(spec) as system:
+            sender = await system.start("p1", "busy", listeners["p1"], stop_timeout=10 * PATIENCE)
+            others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]
+            await system.until(lambda: all(child.delivered["p1"] for child in others))
+            for child in others:
+                child.process.send_signal(signal.SIGSTOP)
+            sender.process.terminate()
+            await system.until(lambda: sender.sent > 0)
+            sender.process.terminate()
+            assert await sender.ended() == 1
+            assert "told twice to stop" in await sender.errors()
+
+    run_test(scenario())
+
+
 def test_a_port_in_use_is_one_clear_line() -> None:
     async def scenario() -> None:
         with listen(Address(LOOPBACK, 0)) as taken:

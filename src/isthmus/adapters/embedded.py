@@ -23,6 +23,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -65,7 +66,7 @@ class EmbeddedProcess(AsyncIterator[Delivered]):
         while True:
             message = next(self._messages, None)
             if message is not None:
-                deliveries.asked += 1
+                deliveries.asked += 1  # An application that takes a long time over a batch is still there.
                 return Delivered(self._names.name(message.origin), message.seq, message.payload)
             item = await anext(deliveries)
             if not isinstance(item, View):
@@ -93,7 +94,7 @@ class EmbeddedSystem:
         **settings: Any,
     ) -> None:
         self.name = name
-        self._planned = plan(processes, order, system=name, **settings)
+        self._plan = partial(plan, processes, order, system=name, **settings)
         self._callbacks = callbacks or {}
         self._make_member = make_member
         self._close_within = close_within
@@ -108,22 +109,26 @@ class EmbeddedSystem:
         return self._processes[process]
 
     async def __aenter__(self) -> Self:
-        spec, listeners = self._planned
-        names = spec.directory()
-        async with asyncio.TaskGroup() as starting:
-            started = {
-                process: starting.create_task(
-                    start_member(
-                        spec,
+        self.spec, listeners = self._plan()
+        names = self.spec.directory()
+        starting: dict[str, asyncio.Task[MemberDriver]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for process, listener in listeners.items():
+                    member = start_member(
+                        self.spec,
                         names.id(self.name, process),
                         listener,
                         on_batch=self._callbacks.get(process),
                         make_member=self._make_member,
                     )
-                )
-                for process, listener in listeners.items()
-            }
-        self._processes = {process: EmbeddedProcess(task.result(), names) for process, task in started.items()}
+                    starting[process] = group.create_task(member)
+        except BaseExceptionGroup as failures:
+            for task in starting.values():
+                if not task.cancelled() and task.exception() is None:
+                    task.result().kill("another process of the system could not start")
+            raise failures.exceptions[0] from None
+        self._processes = {process: EmbeddedProcess(task.result(), names) for process, task in starting.items()}
         return self
 
     async def __aexit__(
@@ -243,8 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry of a child. Exit codes: 0 all is well, 1 something accepted may be lost, 2 it could not start."""
     parser = argparse.ArgumentParser(prog="python -m isthmus.adapters.embedded", description=run_child.__doc__)
     parser.add_argument("process", help="the process of the system that is to run here")
-    parser.add_argument("--spec", type=Path, help="the system, as a JSON file")
-    parser.add_argument("--spec-fd", type=int, help="the system, as JSON from an open file descriptor")
+    system = parser.add_mutually_exclusive_group(required=True)
+    system.add_argument("--spec", type=Path, help="the system, as a JSON file")
+    system.add_argument("--spec-fd", type=int, help="the system, as JSON from an open file descriptor")
     parser.add_argument("--listener-fd", type=int, help="an inherited socket to listen on, instead of its address")
     parser.add_argument("--application", default="", help="module:function to run on the process")
     parser.add_argument("--joining", action="store_true", help="join a system that runs already")
@@ -258,6 +264,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = run(run_child(spec, options))
     except (RuntimeProblem, OSError, msgspec.MsgspecError) as problem:
         sys.stderr.write(f"{options.process}: {problem}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{options.process}: interrupted before it had started\n")
         return 2
     if not outcome.clean:
         sys.stderr.write("".join(f"{line}\n" for line in outcome.lines()))

@@ -12,11 +12,11 @@ replayed byte for byte, and the explorer can branch by `fork`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol, Self, TypeAlias
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Pdu
+from isthmus.core.pdu import LinkPdu, Pdu
 
 Destinations: TypeAlias = tuple[ProcessId, ...]
 
@@ -41,31 +41,47 @@ class Hold(NamedTuple):
     number: int
 
 
+class Carried(NamedTuple):
+    """Messages that went onto a link (`transfer`), came off one (`accept`) or got their numbers (`sequence`)."""
+
+    event: Literal["transfer", "accept", "sequence"]
+    link: LinkId
+    messages: Sequence[Message]
+
+
 class Outbox:
     """What one step of an endpoint wants done. The order of the fields is the order of execution.
 
     1. `deliveries`: to the application, in this order; a `View` among them is the change of view.
     2. `stable`: own batches that every live destination has finished with; their buffers are free.
-    3. `holds`: for the trace only.
-    4. `sends`: one entry per multicast, whatever the number of its destinations: a driver encodes it once.
-    5. `stopped`: when not empty, the endpoint takes no further part; the text says why.
+    3. `settled`: (sender, number): the same of anybody's batches, as far as it is known here.
+    4. `holds` and `carried`: for the trace only.
+    5. `sends`: one entry per multicast, whatever the number of its destinations: a driver encodes it once.
+    6. `links`: onto links to other systems, where the endpoint is a gateway.
+    7. `stopped`: when not empty, the endpoint takes no further part; the text says why.
     """
 
-    __slots__ = ("deliveries", "holds", "sends", "stable", "stopped")
+    __slots__ = ("carried", "deliveries", "holds", "links", "sends", "settled", "stable", "stopped")
 
     def __init__(self) -> None:
         self.deliveries: list[Batch | View] = []
         self.stable: list[Batch] = []
+        self.settled: list[tuple[ProcessId, int]] = []
         self.holds: list[Hold] = []
+        self.carried: list[Carried] = []
         self.sends: list[tuple[Destinations, Pdu]] = []
+        self.links: list[tuple[LinkId, LinkPdu]] = []
         self.stopped = ""
 
     def clear(self) -> None:
         """Empty the outbox in place. A driver that wants to keep a list takes it out before."""
         self.deliveries.clear()
         self.stable.clear()
+        self.settled.clear()
         self.holds.clear()
+        self.carried.clear()
         self.sends.clear()
+        self.links.clear()
         self.stopped = ""
 
 

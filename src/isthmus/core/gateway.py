@@ -12,20 +12,12 @@ reconnections. `link_ready` says that a link has little left to send, so that a 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
-from isthmus.core.endpoint import Destinations, View
+from isthmus.core.endpoint import Carried, Destinations, View
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import LinkPdu, SitePdu
-
-
-class Carried(NamedTuple):
-    """Messages that went onto a link, or came off one, or got their numbers; for the trace."""
-
-    event: str
-    link: LinkId
-    messages: Sequence[Message]
 
 
 class GatewayOutbox:

@@ -214,6 +214,13 @@ class SiteLink(_Pdu, frozen=True, tag="site-link"):
     up: bool
 
 
+class SiteBroken(_Pdu, frozen=True, tag="site-broken"):
+    """To the leader of the sending side: this epoch cannot go on."""
+
+    join: Number
+    epoch: Number
+
+
 class SiteFree(_Pdu, frozen=True, tag="site-free"):
     """To the sequencer: my link can take a block."""
 
@@ -255,12 +262,11 @@ class SiteFreeze(_Pdu, frozen=True, tag="site-freeze"):
 
 
 class SiteFrozen(_Pdu, frozen=True, tag="site-frozen"):
-    """Answer: my latest epoch that has begun, the numbers that I broadcast of it, and the end of the one before."""
+    """Answer: the latest epoch that has begun here, what it began behind, and all that I ever broadcast."""
 
     join: Number
     epoch: Number
     begun: Number
-    relayed: Number
     final: Marks
     handed: Marks
 
@@ -274,22 +280,25 @@ class SiteBegin(_Pdu, frozen=True, tag="site-begin"):
 
 
 class SiteState(_Pdu, frozen=True, tag="site-state"):
-    """To a fellow that has just come: one join as it stood when its first view began."""
+    """To a fellow that has just come: one join as it stood when its first view began. `last` ends the sequence."""
 
     join: Number
     view: Number
     export_epoch: Number
     confirmed: Marks
-    outstanding: list[Message]
+    outstanding: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
     import_epoch: Number
-    received: Number
+    final: Marks
+    received: Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
     imported: Marks
+    last: bool
 
 
 SitePdu: TypeAlias = (
     SiteOpen
     | SiteResume
     | SiteLink
+    | SiteBroken
     | SiteFree
     | SiteAssign
     | SiteProgress

@@ -83,12 +83,11 @@ class CausalOrder:
 
     def finish(self, ready: list[Batch]) -> None:
         """With uniform delivery everything comes out. With fast delivery a batch whose cause died with its
-        only holders stays held, at every survivor alike, and is dropped with the view."""
+        only holders stays held, at every survivor alike, until the next view drops it."""
         held = [batch for _, _, batch in self.held.waiting()]
         self.held.clear()
         self.safe_counts = [max(batch.number for batch in held)] * self._size if held else self.safe_counts
         self._deliver(held, ready)
-        self.held.clear()
 
     def waiting(self) -> Iterator[Hold]:
         for key, level, batch in self.held.waiting():

@@ -21,7 +21,7 @@ RESEND_AT_ONCE = 8
 
 MAX_BACKOFF = 16
 MAX_EARLY = 4096
-"""Batches that may wait behind a gap per stream. What does not fit is as good as lost and is sent again."""
+"""How far ahead of a gap a batch may be to wait for it. One beyond is as good as lost and is sent again."""
 
 
 class Log:
@@ -142,7 +142,7 @@ class Incoming:
         if number > self.seen:
             self.seen = number
         if number != self.received + 1:
-            if number > self.received and len(self.early) < MAX_EARLY:
+            if self.received < number <= self.received + MAX_EARLY:
                 self.early[number] = batch
             return []
         in_order = [batch]

@@ -4,7 +4,8 @@ A peer that was not heard of for `suspect_after` is suspected; one word from it 
 any time: it triggers view changes, and no safety property rests on it.
 
 Suspicions travel in heartbeats, so that a member that only some cannot reach is dealt with by whoever has to. What
-somebody says counts only while we hear that somebody ourselves.
+somebody says counts only while we hear that somebody ourselves, and it hears us: one that hears nobody would
+otherwise have everybody suspect everybody else.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from isthmus.core.ids import Nanos, ProcessId
 
 
 class FailureDetector:
-    __slots__ = ("_heard", "_reports", "suspect_after")
+    __slots__ = ("_heard", "_owner", "_reports", "suspect_after")
 
-    def __init__(self, suspect_after: Nanos) -> None:
+    def __init__(self, owner: ProcessId, suspect_after: Nanos) -> None:
+        self._owner = owner
         self.suspect_after = suspect_after
         self._heard: dict[ProcessId, Nanos] = {}
         self._reports: dict[ProcessId, tuple[ProcessId, ...]] = {}
@@ -46,7 +48,8 @@ class FailureDetector:
         return {peer for peer, at in self._heard.items() if now - at >= self.suspect_after}
 
     def suspects(self, now: Nanos) -> set[ProcessId]:
-        """Everybody under suspicion: by our own silence or by the word of somebody we hear."""
-        silent = self.silent(now)
-        reported = {suspect for reporter, named in self._reports.items() if reporter not in silent for suspect in named}
-        return silent | (reported & self._heard.keys())
+        """Everybody under suspicion: by our own silence, for not hearing us, or by the word of somebody else."""
+        suspects = self.silent(now)
+        suspects.update(reporter for reporter, named in self._reports.items() if self._owner in named)
+        reports = [named for reporter, named in self._reports.items() if reporter not in suspects]
+        return suspects.union(*reports) & self._heard.keys()

@@ -24,7 +24,8 @@ from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Fetch, Install, Join, Leave, Pdu, Safe, Status
 from isthmus.ordering.channel import Incoming, Log, Outgoing
 from isthmus.ordering.detector import FailureDetector
-from isthmus.ordering.membership import EXCLUDED, Membership, MembershipPdu
+from isthmus.ordering.farewell import Farewell
+from isthmus.ordering.membership import EXCLUDED, LEFT, Membership, MembershipPdu
 from isthmus.ordering.order import Order
 from isthmus.ordering.quorum import is_quorum, quorum_level
 from isthmus.ordering.stability import Stability
@@ -64,7 +65,7 @@ class GroupMember:
         self.id = owner
         self.settings = settings or GroupSettings()
         self.order = make_order()
-        self.detector = FailureDetector(self.settings.suspect_after)
+        self.detector = FailureDetector(owner, self.settings.suspect_after)
         self.stability = Stability()
         self.stopped = ""
         self._contacts = tuple(member for member in members if member != owner)
@@ -74,8 +75,7 @@ class GroupMember:
         self._unstable_messages = 0
         self._unstable_bytes = 0
         self._departed: dict[ProcessId, Log] = {}
-        self._linger_until: Nanos | None = None
-        self._still_behind: set[ProcessId] = set()
+        self._farewell: Farewell | None = None
         self._next_tick = now
         self._own_safe = 0
         self._announced_safe = 0
@@ -123,9 +123,8 @@ class GroupMember:
     def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
         before = self.stability.mine.get(sender, 0)
         self.stability.confirm(sender, number)
-        if number > before:
-            stream = self.incoming.get(sender)
-            log = stream.log if stream is not None else self.outgoing.log
+        log = self._log_of(sender)
+        if number > before and log is not None:
             self._unreported += sum(len(batch.messages) for batch in log.span(before + 1, number))
         self._settle(now, out)
 
@@ -141,9 +140,11 @@ class GroupMember:
         if self.stopped:
             return
         self.detector.heard(link, now)
-        if self._linger_until is not None:
-            self._on_farewell(link, pdus, out)
-            return
+        if link not in self.incoming:
+            pdus = [pdu for pdu in pdus if self.membership.may_say(link, pdu)]
+        if self._farewell is not None:
+            self._farewell.heard(link, pdus)
+            pdus = [pdu for pdu in pdus if isinstance(pdu, Fetch)]
         for pdu in pdus:
             if isinstance(pdu, Batch):
                 self._on_batch(link, pdu, now, out)
@@ -169,7 +170,7 @@ class GroupMember:
         if self.view.number == 0:
             out.sends.append((self._contacts, Join(self.id)))
             return
-        if self._linger_until is not None:
+        if self._farewell is not None:
             self._linger(now, out)
             return
         if not self.membership.blocked:
@@ -253,9 +254,9 @@ class GroupMember:
     def _hand_over(self, rank: int, batch: Batch, out: Outbox) -> None:
         """The next batch of a stream, to the order."""
         ready: list[Batch] = []
-        self.order.arrived(rank, batch, ready, out.holds)
         if self._safe_on_arrival[rank]:
             self.order.safe(rank, batch.number, ready)
+        self.order.arrived(rank, batch, ready, out.holds)
         if ready:
             self._deliver(ready, out)
 
@@ -305,7 +306,11 @@ class GroupMember:
         if len(status.confirmed) != len(self.view.members):
             return
         self.stability.learn(link, zip(self.view.members, status.confirmed, strict=True))
-        self.stability.learn(link, status.departed)
+        if self._departed:
+            # Who has nothing of a departed sender to speak of knows all of it to be stable.
+            told = dict(status.departed)
+            counts = [(sender, told.get(sender, log.last)) for sender, log in self._departed.items()]
+            self.stability.learn(link, counts)
         self._free_own(out)
         if self.membership.blocked:
             return
@@ -337,6 +342,7 @@ class GroupMember:
         stable = self.stability.stable(self.id)
         if stable < log.first:
             return
+        out.settled.append((self.id, stable))
         for batch in log.drop_through(stable):
             out.stable.append(batch)
             self._unstable_messages -= len(batch.messages)
@@ -346,17 +352,22 @@ class GroupMember:
         """Forget what is stable of everybody. O(n²), so it is done once per heartbeat and not per gossip."""
         self._free_own(out)
         for sender, stream in self.incoming.items():
-            stream.log.drop_through(self.stability.stable(sender))
+            self._cut_log(sender, stream.log, out)
         for sender, log in list(self._departed.items()):
-            log.drop_through(self.stability.stable(sender))
+            self._cut_log(sender, log, out)
             if not log:
                 del self._departed[sender]
                 self.stability.forget(sender)
 
+    def _cut_log(self, sender: ProcessId, log: Log, out: Outbox) -> None:
+        stable = self.stability.stable(sender)
+        if log.drop_through(stable):
+            out.settled.append((sender, stable))
+
     # The end of a step
 
     def _settle(self, now: Nanos, out: Outbox) -> None:
-        if self.membership.blocked or self.view.number == 0 or self.stopped:
+        if self.membership.blocked or self._farewell is not None or self.view.number == 0 or self.stopped:
             return
         announced = self._announced_safe
         if (self._pending or self.order.has_news()) and self._send_pending(now, out):
@@ -386,26 +397,30 @@ class GroupMember:
             self._handed_over = self.received()
 
     def _on_fetch(self, link: LinkId, fetch: Fetch, out: Outbox) -> None:
-        stream = self.incoming.get(fetch.sender)
-        log = stream.log if stream is not None else self._departed.get(fetch.sender)
-        if fetch.sender == self.id:
-            log = self.outgoing.log
+        log = self._log_of(fetch.sender)
         if log is not None:
             out.sends.extend(((link,), batch) for batch in log.span(fetch.first, fetch.last))
 
+    def _log_of(self, sender: ProcessId) -> Log | None:
+        stream = self.incoming.get(sender)
+        if stream is not None:
+            return stream.log
+        return self.outgoing.log if sender == self.id else self._departed.get(sender)
+
     def install(self, decision: Install, now: Nanos, out: Outbox) -> None:
-        proposal = decision.proposal
+        if self._farewell is not None:
+            return
+        proposal, membership = decision.proposal, self.membership
         cut = dict(zip(proposal.senders, proposal.cut, strict=True))
-        if self.id in proposal.members or self.membership.leaving:
+        if self.id in proposal.members or membership.may_go:
             self._finish_view(cut, out)
         if self.id not in proposal.members:
-            self._linger_until = now + 2 * self.settings.suspect_after
-            self._still_behind = set(proposal.members)
-            self.membership.decision = decision
+            reason = LEFT if membership.may_go else EXCLUDED
+            self._farewell = Farewell(decision, reason, now + 2 * self.settings.suspect_after)
             self._linger(now, out)
             return
         view = View(decision.view + 1, tuple(proposal.members))
-        self.membership.enter(view, decision)
+        membership.enter(view, decision)
         self._enter(view, cut, now)
         out.deliveries.append(view)
         self._next_tick = now
@@ -419,9 +434,12 @@ class GroupMember:
                 continue
             stream = self.incoming[sender]
             for batch in stream.log.span(handed_over + 1, cut[sender]):
-                self.order.arrived(rank, batch, ready, out.holds)
+                self.order.arrived(rank, batch, ready, [])
             stream.end_at(cut[sender])
         self.order.finish(ready)
+        for hold in self.order.waiting():
+            # With fast delivery an effect can outlive its cause. Nobody delivers it, so nobody will ever confirm it.
+            self.incoming[hold.batch.sender].log.drop_after(hold.batch.number - 1)
         self._deliver(ready, out)
 
     def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
@@ -450,28 +468,18 @@ class GroupMember:
         self._safe_on_arrival = [fast or (pairs[rank] and rank != self._own_rank) for rank in everyone]
         self._others_wait_for_safe = not fast and not all(pairs[rank] for rank in everyone if rank != self._own_rank)
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
-        self.stability.install(self.id, view.members, counts)
+        self.stability.install(self.id, view.members, counts, self._departed)
         self.detector.watch(self._peers, now)
 
     def _nothing_left_to_do(self) -> bool:
         return not self.unfinished() and not self.membership.blocked
 
     def _linger(self, now: Nanos, out: Outbox) -> None:
-        """Out of the view, by a decision that we know of: see to it that everybody who stays has heard it."""
-        assert self._linger_until is not None
-        if not self._still_behind or now >= self._linger_until:
-            self.stop("left" if self.membership.leaving else EXCLUDED, out)
-            return
-        assert self.membership.decision is not None
-        out.sends.append((tuple(sorted(self._still_behind)), self.membership.decision))
-
-    def _on_farewell(self, link: LinkId, pdus: Sequence[Pdu], out: Outbox) -> None:
-        """Out of the view already: all that is left is to help those who have not heard."""
-        for pdu in pdus:
-            if isinstance(pdu, Status) and pdu.view > self.view.number:
-                self._still_behind.discard(link)
-            elif isinstance(pdu, Fetch):
-                self._on_fetch(link, pdu, out)
+        assert self._farewell is not None
+        if self._farewell.is_over(now):
+            self.stop(self._farewell.reason, out)
+        else:
+            self._farewell.say(out)
 
     def stop(self, reason: str, out: Outbox) -> None:
         self.stopped = out.stopped = reason

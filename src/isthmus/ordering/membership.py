@@ -25,6 +25,7 @@ from isthmus.core.pdu import (
     Install,
     Join,
     Leave,
+    Pdu,
     Prepare,
     Promise,
     Proposal,
@@ -38,6 +39,14 @@ MembershipPdu = Accept | Busy | Excluded | Install | Join | Leave | Prepare | Pr
 
 
 EXCLUDED = "excluded: the others went on without this process"
+LEFT = "left"
+
+
+def _is_sound(proposal: Proposal) -> bool:
+    """Whether a proposal off the wire makes sense at all."""
+    members, senders = proposal.members, proposal.senders
+    distinct = len(set(members)) == len(members) and len(set(senders)) == len(senders)
+    return distinct and len(proposal.cut) == len(senders)
 
 
 class Host(Protocol):
@@ -101,6 +110,11 @@ class Membership:
         self.goal: Propose | Install | None = None
         self.goal_source: ProcessId = self.owner
         self.patience: Nanos = 0
+
+    @property
+    def may_go(self) -> bool:
+        """This process has asked to be left out, with nothing unfinished."""
+        return self.owner in self.leavers
 
     @property
     def blocked(self) -> bool:
@@ -198,7 +212,7 @@ class Membership:
 
     def _maybe_decide(self, attempt: Attempt, now: Nanos, out: Outbox) -> None:
         assert self.view is not None
-        if attempt.proposal is None or not is_quorum(attempt.accepts, self.view.members):
+        if attempt.proposal is None or not attempt.proposed or not is_quorum(attempt.accepts, self.view.members):
             return
         decision = Install(self.view.number, attempt.proposal)
         audience = {*attempt.asked, *attempt.proposal.members} - {self.owner}
@@ -206,6 +220,23 @@ class Membership:
         self.host.install(decision, now, out)
 
     # Member
+
+    def may_say(self, source: ProcessId, pdu: Pdu) -> bool:
+        """Whether this counts from somebody who is not in the view (or pretends to be this process)."""
+        view, decision = self.view, self.decision
+        if source == self.owner:
+            return False
+        if view is None:
+            return isinstance(pdu, Install)
+        if isinstance(pdu, Join):
+            return True
+        if isinstance(pdu, Status):
+            return pdu.view < view.number
+        former = () if decision is None else decision.proposal.senders
+        if isinstance(pdu, (Install, Excluded)):
+            # A new process in the place of one that we knew may be the only one left to tell us.
+            return slot_of(source) in {slot_of(member) for member in (*view.members, *former)}
+        return isinstance(pdu, Fetch) and source in former
 
     def handle(self, source: ProcessId, pdu: MembershipPdu, now: Nanos, out: Outbox) -> None:
         view = self.view
@@ -271,10 +302,14 @@ class Membership:
             if self.decision is not None:
                 out.sends.append(((joiner,), self.decision))
             return
+        # One process at a time lives in a slot, and a later one has a higher id. Requests of the others are old.
+        rivals = [each for each in (*self.view.members, *self.joiners) if slot_of(each) == slot_of(joiner)]
+        if max(rivals, default=0) > joiner or len(self.view.members) + len(self.joiners) >= MAX_MEMBERS:
+            return
+        for former in rivals:
+            if self.joiners.pop(former, None) is None:
+                self.detector.give_up(former)
         self.joiners[joiner] = now
-        for member in self.view.members:
-            if slot_of(member) == slot_of(joiner):
-                self.detector.give_up(member)
 
     def _promise(self, ballot: int) -> Promise:
         assert self.view is not None
@@ -306,6 +341,8 @@ class Membership:
             return
         if len(pdu.received) != len(self.view.members) or source in attempt.promises:
             return
+        if pdu.accepted is not None and not self._ends_this_view(pdu.accepted):
+            return
         attempt.promises[source] = pdu
         if len(attempt.promises) == len(attempt.asked):
             self._push(attempt, now, out)
@@ -314,7 +351,7 @@ class Membership:
         assert self.view is not None
         if pdu.ballot < self.promised:
             out.sends.append(((source,), Busy(self.view.number, self.promised)))
-        elif pdu.proposal.senders == list(self.view.members) and len(pdu.proposal.cut) == len(self.view.members):
+        elif self._ends_this_view(pdu.proposal):
             self.host.block()
             self.promised = pdu.ballot
             self.heard_of(pdu.ballot)
@@ -326,18 +363,29 @@ class Membership:
         self.accepted_ballot, self.accepted = ballot, proposal
 
     def _on_install(self, source: ProcessId, pdu: Install, now: Nanos, out: Outbox) -> None:
-        if self.view is None:
-            if self.owner in pdu.proposal.members and len(pdu.proposal.cut) == len(pdu.proposal.senders):
+        view, proposal = self.view, pdu.proposal
+        if view is None:
+            if self.owner in proposal.members and _is_sound(proposal):
                 self.host.install(pdu, now, out)
             return
-        if pdu.view != self.view.number or pdu.proposal.senders != list(self.view.members):
-            return
-        if self.owner not in pdu.proposal.members and not self.leaving:
+        if pdu.view > view.number and self.owner not in proposal.senders:
+            # A later view was without us. We cannot get there, and whoever believes us there would wait for ever.
             self.host.stop(EXCLUDED, out)
             return
-        self.host.block()
-        self.goal, self.goal_source = pdu, source
-        self._pursue(now, out)
+        if pdu.view == view.number and self._ends_this_view(proposal):
+            if self.owner not in proposal.members and not self.may_go:
+                self.host.stop(EXCLUDED, out)
+                return
+            self.host.block()
+            self.goal, self.goal_source = pdu, source
+            self._pursue(now, out)
+        if pdu.view < self.view.number and source not in self.view.members and self.decision is not None:
+            # It is out, and waits until it knows that we have moved on.
+            out.sends.append(((source,), self.decision))
+
+    def _ends_this_view(self, proposal: Proposal) -> bool:
+        assert self.view is not None
+        return proposal.senders == list(self.view.members) and _is_sound(proposal)
 
     def _pursue(self, now: Nanos, out: Outbox) -> None:
         """Reach the goal if everything up to its cut is here, else ask for what is missing."""

@@ -10,7 +10,7 @@ stable. A view change keeps all counts; who joins has confirmed everything up to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from isthmus.core.ids import ProcessId
 
@@ -42,13 +42,20 @@ class Stability:
         """How many of `sender`'s batches every member has confirmed."""
         return min(row.get(sender, 0) for row in self.rows.values())
 
-    def install(self, owner: ProcessId, members: Sequence[ProcessId], cut: Mapping[ProcessId, int]) -> None:
-        """A view begins. Members that stay keep their counts, members that come start at the cut."""
-        old = self.rows
-        self.rows = {member: old.get(member, dict(cut)) for member in members}
-        for row in self.rows.values():
-            for member in members:
-                row.setdefault(member, 0)
+    def install(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        cut: Mapping[ProcessId, int],
+        departed: Collection[ProcessId],
+    ) -> None:
+        """A view begins. Members that stay keep their counts, members that come start at the cut.
+
+        Of senders outside the view only those in `departed` have anything left that can become stable.
+        """
+        senders = (*members, *departed)
+        rows = {member: self.rows.get(member, cut) for member in members}
+        self.rows = {member: {sender: row.get(sender, 0) for sender in senders} for member, row in rows.items()}
         self.mine = self.rows[owner]
 
     def forget(self, sender: ProcessId) -> None:

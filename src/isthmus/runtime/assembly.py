@@ -114,8 +114,8 @@ async def start_member(
         label=str(names.name(process)),
         limits=limits,
     )
-    await mesh.open()
     try:
+        await mesh.open()
         if not joining:
             others = [founder for founder in spec.founders() if slot_of(founder) != slot_of(process)]
             missing = await mesh.reach(others, spec.start_within)

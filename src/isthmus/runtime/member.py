@@ -4,8 +4,8 @@ Back-pressure goes from end to end. `send` waits while the member has no credit;
 stable; a message becomes stable when the application of every member has finished with it. So one slow
 application slows all senders down to its pace, and nothing piles up anywhere.
 
-Sends of one iteration of the event loop go out as one batch: under load that is what makes it fast, and an idle process
-waits for nothing.
+Sends of one iteration of the event loop go out as one batch: under load that is what makes it fast, and an idle
+process waits for nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Stopped(NamedTuple):
         if not self.unstable:
             return f"{self.ended.why}; everything accepted is stable"
         first, last = self.unstable[0], self.unstable[-1]
-        return f"{self.ended.why}; not known to be stable: {len(self.unstable)} messages, {first} to {last}"
+        which = f"message {first}" if first == last else f"messages {first} to {last}"
+        return f"{self.ended.why}; not known to be stable: {which}"
 
 
 class MemberDriver(Driver):
@@ -138,8 +139,10 @@ class MemberDriver(Driver):
         return begin
 
     def relay(self, messages: Sequence[Message]) -> None:
-        """Broadcast messages that were born elsewhere, under the ids that they have. For gateways, which mind
-        `credit` by themselves."""
+        """Broadcast messages that were born elsewhere, under the ids that they have.
+
+        It never waits: gateways, for whom it is, mind `credit` themselves.
+        """
         if self._refusal:
             raise NotAccepting(self._refusal)
         self._soon()

@@ -207,8 +207,9 @@ class Mesh:
         self._listener.close()
         for peer in self._peers.values():
             peer.close(abort=abort)
-        for caller in list(self._callers.values()):
-            caller.transport.close()
+        for connection in list(self.connections):
+            if isinstance(connection, _Accepted):
+                connection.transport.close()
 
 
 class _Accepted(Connection):

@@ -1,0 +1,240 @@
+"""One gateway: all joins of its system that it takes part in.
+
+It hands each delivery to the joins that carry it on and to the one that it came by, and finishes with a local batch
+when every join that the batch went out by has confirmed it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from copy import deepcopy
+from typing import Self
+
+from isthmus.core.endpoint import View
+from isthmus.core.freeze import freeze
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.message import Batch, Message
+from isthmus.core.pdu import (
+    Block,
+    Broken,
+    Confirm,
+    LinkPdu,
+    Open,
+    Progress,
+    Resume,
+    SiteAssign,
+    SiteBegin,
+    SiteBroken,
+    SiteConfirm,
+    SiteFree,
+    SiteFreeze,
+    SiteFrozen,
+    SiteLink,
+    SiteOpen,
+    SitePdu,
+    SiteProgress,
+    SiteResume,
+)
+from isthmus.interconnect.export import Export
+from isthmus.interconnect.imports import Import
+from isthmus.interconnect.plan import JoinPlan, plans
+from isthmus.interconnect.topology import Topology
+
+RETRY_AFTER: Nanos = 100 * MILLISECOND
+
+
+class JoinGateway:
+    """`exports` and `imports` are by join. `_unfinished` holds, per local sender, what joins have to confirm."""
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        plans: Sequence[JoinPlan],
+        retry_after: Nanos = RETRY_AFTER,
+    ) -> None:
+        self.id = owner
+        mine = [plan for plan in plans if slot_of(owner) in plan.fellows]
+        self.exports = {plan.join: Export(plan, owner, retry_after) for plan in mine}
+        self.imports = {plan.join: Import(plan, owner) for plan in mine}
+        self._join_of: dict[LinkId, int] = {
+            end.link: plan.join for plan in mine for end in plan.links if end.near == slot_of(owner)
+        }
+        self._peers: dict[LinkId, ProcessId] = {}
+        self._unfinished: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
+        self._set_fellows(members)
+
+    def _set_fellows(self, members: Sequence[ProcessId]) -> None:
+        for export in self.exports.values():
+            export.fellows = _fellows(export.plan, members)
+            export.share.begin([], tuple(export.links_up), export.leads)
+            self.imports[export.plan.join].fellows = export.fellows
+
+    # The own system
+
+    def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
+        needs: list[tuple[Export, ProcessId, int]] = []
+        for join, export in self.exports.items():
+            exported = export.plan.exported
+            going = [message for message in batch.messages if slot_of(message.origin) in exported]
+            if going:
+                needs += [(export, origin, seq) for origin, seq in _last_of_each(going)]
+                export.delivered(going, out)
+            imports = self.imports[join]
+            coming = [message for message in batch.messages if slot_of(message.origin) in imports.plan.imported]
+            if coming:
+                imports.delivered(batch.sender, batch.number, coming, out)
+        self._unfinished.setdefault(batch.sender, deque()).append((batch.number, needs))
+        self._finish(batch.sender, out)
+        self._end_of_step(out)
+
+    def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
+        for join, export in self.exports.items():
+            fellows = _fellows(export.plan, view.members)
+            self.imports[join].view(fellows, export.links_up, out)
+            export.view(fellows, now, out)
+        self._end_of_step(out)
+
+    def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
+        for join, imports in self.imports.items():
+            imports.settled(sender, number, self.exports[join].links_up, out)
+
+    def _finish(self, sender: ProcessId, out: GatewayOutbox) -> None:
+        """Tell the own system which batches of a sender are finished with, in their order."""
+        queue = self._unfinished[sender]
+        finished = 0
+        while queue and all(export.outstanding.is_confirmed(origin, seq) for export, origin, seq in queue[0][1]):
+            finished = queue.popleft()[0]
+        if finished:
+            out.confirms.append((sender, finished))
+
+    # Links
+
+    def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: GatewayOutbox) -> None:
+        join = self._join_of.get(link)
+        if join is None:
+            return
+        export, imports = self.exports[join], self.imports[join]
+        for pdu in pdus:
+            if isinstance(pdu, Block):
+                imports.on_block(link, pdu, out)
+            elif isinstance(pdu, Progress):
+                export.on_progress(pdu.epoch, pdu.received, out)
+            elif isinstance(pdu, Confirm):
+                self._confirmed(export.on_confirm(pdu.marks, out, direct=True), out)
+            elif isinstance(pdu, Open):
+                imports.on_open(link, pdu.epoch, out)
+            elif isinstance(pdu, Resume):
+                export.resumed(pdu.epoch, pdu.final, out)
+            elif isinstance(pdu, Broken):
+                export.on_broken(pdu.epoch, now, out)
+        self._end_of_step(out)
+
+    def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
+        join = self._join_of[link]
+        export = self.exports[join]
+        before = self._peers.get(link)
+        self._peers[link] = peer
+        export.link_up(link, now, out)
+        self.imports[join].link_up(link, out)
+        if before is not None and before != peer:
+            # Blocks that the former process held are gone, and the new one knows nothing of our epochs.
+            export.on_broken(export.epoch, now, out)
+            out.links.append((link, Broken(self.imports[join].epoch)))
+        self._end_of_step(out)
+
+    def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        self.exports[self._join_of[link]].link_down(link, now, out)
+
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        self.exports[self._join_of[link]].link_ready(link, out)
+
+    # Fellows
+
+    def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None:
+        for pdu in pdus:
+            export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)
+            if export is None or imports is None or source not in export.fellows:
+                continue
+            if isinstance(pdu, SiteAssign):
+                export.on_assign(source, pdu, out)
+            elif isinstance(pdu, SiteFree):
+                export.on_free(pdu, out)
+            elif isinstance(pdu, SiteProgress):
+                export.on_progress(pdu.epoch, pdu.received, out)
+            elif isinstance(pdu, SiteConfirm):
+                self._confirmed(export.on_confirm(pdu.marks, out, direct=False), out)
+            elif isinstance(pdu, SiteOpen):
+                export.opened(source, pdu, out)
+            elif isinstance(pdu, SiteResume):
+                export.on_resume(source, pdu, out)
+            elif isinstance(pdu, SiteLink):
+                export.on_link(pdu, now, out)
+            elif isinstance(pdu, SiteBroken):
+                export.on_broken(pdu.epoch, now, out)
+            elif isinstance(pdu, SiteFreeze):
+                imports.on_freeze(source, pdu, out)
+            elif isinstance(pdu, SiteFrozen):
+                imports.on_frozen(source, pdu, out)
+            elif isinstance(pdu, SiteBegin):
+                imports.on_begin(pdu, out)
+        self._end_of_step(out)
+
+    def _confirmed(self, news: bool, out: GatewayOutbox) -> None:
+        if news:
+            for sender in self._unfinished:
+                self._finish(sender, out)
+
+    def _end_of_step(self, out: GatewayOutbox) -> None:
+        for join, imports in self.imports.items():
+            imports.report(self.exports[join].links_up, out)
+
+    # Time, and the cold path
+
+    def wake(self, now: Nanos, out: GatewayOutbox) -> None:
+        for export in self.exports.values():
+            export.wake(now, out)
+
+    def deadline(self) -> Nanos | None:
+        return min((due for export in self.exports.values() if (due := export.deadline()) is not None), default=None)
+
+    def unfinished(self) -> int:
+        """Messages that some far side has not confirmed."""
+        return sum(count for export in self.exports.values() for _, _, count in export.outstanding.after({}))
+
+    def invariants(self) -> None:
+        for export in self.exports.values():
+            export.invariants()
+        for imports in self.imports.values():
+            imports.invariants()
+
+    def fork(self) -> Self:
+        return deepcopy(self)
+
+    def snapshot(self) -> Hashable:
+        return freeze(self)
+
+
+def make_gateways(topology: Topology, retry_after: Nanos = RETRY_AFTER) -> dict[ProcessId, JoinGateway]:
+    """All gateways of a topology, as they are at the beginning, by process id."""
+    made: dict[ProcessId, JoinGateway] = {}
+    for system in topology.systems:
+        joins = plans(topology, system.name)
+        members = list(topology.slots(system.name))
+        for slot in topology.gateway_slots(system.name):
+            made[slot] = JoinGateway(slot, members, joins, retry_after)
+    return made
+
+
+def _fellows(plan: JoinPlan, members: Sequence[ProcessId]) -> tuple[ProcessId, ...]:
+    """The live gateways of a join, first the one that leads."""
+    return tuple(member for member in members if slot_of(member) in plan.fellows)
+
+
+def _last_of_each(messages: Sequence[Message]) -> Iterator[tuple[ProcessId, int]]:
+    last: dict[ProcessId, int] = {}
+    for message in messages:
+        last[message.origin] = message.seq
+    yield from last.items()

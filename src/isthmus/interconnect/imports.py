@@ -1,0 +1,238 @@
+"""The receiving half of one direction of a join, at one gateway (parallel Fig. 2 and Fig. 5, right side; Sect. 7).
+
+Blocks come off links and are broadcast in the own system when it is their turn. When the sending side opens an epoch,
+the first live gateway here leads: it has everybody freeze, finds out what is final, and begins the epoch with all.
+docs/design/joins.md has the argument.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from isthmus.core.endpoint import Carried
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import LinkId, ProcessId, slot_of
+from isthmus.core.message import Message
+from isthmus.core.pdu import (
+    Block,
+    Broken,
+    Confirm,
+    Progress,
+    Resume,
+    SiteBegin,
+    SiteFreeze,
+    SiteFrozen,
+)
+from isthmus.interconnect.export import FIRST_EPOCH
+from isthmus.interconnect.plan import JoinPlan
+
+
+class Import:
+    """`received` counts what was delivered here in this epoch; below 0 it counts what is still to come of older ones.
+
+    `frozen_for` is above `epoch` while a new epoch is being opened. `imported` is, per origin, the last message that
+    was delivered here; `handed` the last one that this gateway broadcast.
+    """
+
+    def __init__(self, plan: JoinPlan, owner: ProcessId) -> None:
+        self.plan = plan
+        self.owner = owner
+        self.fellows: tuple[ProcessId, ...] = plan.fellows
+        self.epoch = FIRST_EPOCH
+        self.frozen_for = 0
+        self.final: dict[ProcessId, int] = {}
+        self.received = 0
+        self.relayed = 0
+        self.imported: dict[ProcessId, int] = {}
+        self.handed: dict[ProcessId, int] = {}
+        self.stable: dict[ProcessId, int] = {}
+        self._held: dict[int, Sequence[Message]] = {}
+        self._early: list[tuple[LinkId, Block]] = []
+        self._reports: dict[ProcessId, SiteFrozen] = {}
+        self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
+        self._settled: dict[ProcessId, int] = {}
+        self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
+        self._reported = 0
+
+    @property
+    def leader(self) -> ProcessId:
+        return self.fellows[0] if self.fellows else self.owner
+
+    @property
+    def leads(self) -> bool:
+        return self.leader == self.owner
+
+    @property
+    def frozen(self) -> bool:
+        return self.frozen_for > self.epoch
+
+    def _others(self) -> tuple[ProcessId, ...]:
+        return tuple(fellow for fellow in self.fellows if fellow != self.owner)
+
+    # Blocks
+
+    def on_block(self, link: LinkId, block: Block, out: GatewayOutbox) -> None:
+        """A block off a link. One of an older epoch is void; one of an epoch that has not begun here waits."""
+        if block.epoch > self.epoch:
+            self._early.append((link, block))
+            return
+        if block.epoch < self.epoch or self.frozen or not block.messages:
+            return
+        out.carried.append(Carried("accept", link, block.messages))
+        if self.plan.numbered_imports:
+            self._held[block.first] = block.messages
+            self._relay_what_is_due(out)
+        else:
+            self._relay(block.messages, out)
+
+    def _relay_what_is_due(self, out: GatewayOutbox) -> None:
+        """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us."""
+        while self._held and not self.frozen:
+            position = max(self.received, self.relayed)
+            messages = self._held.pop(position + 1, None)
+            if messages is None:
+                return
+            self.relayed = position + len(messages)
+            self._relay(messages, out)
+
+    def _relay(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
+        out.relays.extend(messages)
+        for message in messages:
+            self.handed[message.origin] = message.seq
+
+    def delivered(self, sender: ProcessId, number: int, messages: Sequence[Message], out: GatewayOutbox) -> None:
+        """The own system delivered these, and they came in by this join."""
+        imported = self.imported
+        marks: dict[ProcessId, int] = {}
+        for message in messages:
+            imported[message.origin] = marks[message.origin] = message.seq
+        self._unsettled.append((sender, number, marks))
+        self.received += len(messages)
+        self._relay_what_is_due(out)
+        if self.leads and self.frozen:
+            self._conclude(out)
+
+    def report(self, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """Tell the sending side how far we are, once per step."""
+        if self.plan.numbered_imports and self.received > self._reported and not self.frozen:
+            self._reported = self.received
+            progress = Progress(self.epoch, self.received)
+            out.links.extend((link, progress) for link in self._my_links if links_up[link])
+
+    # Stability
+
+    def settled(self, sender: ProcessId, number: int, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """Confirm, in order of delivery, what every live member here has finished with."""
+        if number <= self._settled.get(sender, 0):
+            return
+        self._settled[sender] = number
+        news: dict[ProcessId, int] = {}
+        while self._unsettled and self._unsettled[0][1] <= self._settled.get(self._unsettled[0][0], 0):
+            news.update(self._unsettled.popleft()[2])
+        if news:
+            self.stable.update(news)
+            confirm = Confirm(sorted(news.items()))
+            out.links.extend((link, confirm) for link in self._my_links if links_up[link])
+
+    def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
+        """Say again what may have been lost with an old connection or process."""
+        if self.stable:
+            out.links.append((link, Confirm(sorted(self.stable.items()))))
+        if self.plan.numbered_imports and self.received > 0:
+            out.links.append((link, Progress(self.epoch, self.received)))
+
+    # Epochs
+
+    def view(self, fellows: tuple[ProcessId, ...], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """The fellows that live. What one that is gone held is lost; what it broadcast has been delivered by now."""
+        lost = [fellow for fellow in self.fellows if fellow not in fellows]
+        self.fellows = fellows
+        for fellow in lost:
+            self._reports.pop(fellow, None)
+        if lost:
+            out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
+        if self.frozen and self.leads:
+            self._freeze_all(out)
+
+    def on_open(self, link: LinkId, epoch: int, out: GatewayOutbox) -> None:
+        """The sending side opens an epoch: see to it that it begins here, or say that it has."""
+        if epoch == self.epoch:
+            out.links.append((link, Resume(epoch, sorted(self.final.items()))))
+        elif epoch < max(self.epoch, self.frozen_for):
+            # A leader that does not know what its predecessor opened: it has to go higher.
+            out.links.append((link, Broken(max(self.epoch, self.frozen_for))))
+        else:
+            self._ask_to_freeze(epoch, out)
+
+    def _ask_to_freeze(self, epoch: int, out: GatewayOutbox) -> None:
+        if not self.leads:
+            out.site.append(((self.leader,), SiteFreeze(self.plan.join, epoch)))
+        elif epoch >= self.frozen_for:
+            if epoch > self.frozen_for:
+                self._reports.clear()
+            self.frozen_for = epoch
+            self._freeze_all(out)
+
+    def _freeze_all(self, out: GatewayOutbox) -> None:
+        silent = tuple(fellow for fellow in self._others() if fellow not in self._reports)
+        if silent:
+            out.site.append((silent, SiteFreeze(self.plan.join, self.frozen_for)))
+        self._conclude(out)
+
+    def on_freeze(self, source: ProcessId, pdu: SiteFreeze, out: GatewayOutbox) -> None:
+        """From the leader: freeze and report. From anybody else, to the leader: an epoch is to be opened."""
+        if source != self.leader:
+            if self.leads and pdu.epoch >= self.frozen_for:
+                self._ask_to_freeze(pdu.epoch, out)
+            elif self.leads:
+                out.site.append(((source,), SiteFreeze(self.plan.join, self.frozen_for)))
+            return
+        self.frozen_for = max(self.frozen_for, pdu.epoch)
+        handed, final = sorted(self.handed.items()), sorted(self.final.items())
+        out.site.append(((source,), SiteFrozen(self.plan.join, pdu.epoch, self.epoch, final, handed)))
+
+    def on_frozen(self, source: ProcessId, pdu: SiteFrozen, out: GatewayOutbox) -> None:
+        if self.leads and self.frozen and pdu.epoch == self.frozen_for and source in self.fellows:
+            self._reports[source] = pdu
+            self._conclude(out)
+
+    def _conclude(self, out: GatewayOutbox) -> None:
+        """Begin the epoch, once everybody has reported and everything that was broadcast has been delivered here."""
+        if any(fellow not in self._reports for fellow in self._others()):
+            return
+        for report in self._reports.values():
+            # A leader before us got as far as beginning it, somewhere: its word stands.
+            if report.begun == self.frozen_for:
+                self._announce(report.begun, report.final, out)
+                return
+        broadcast = [self.handed.items(), *(report.handed for report in self._reports.values())]
+        if all(self.imported.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
+            self._announce(self.frozen_for, sorted(self.imported.items()), out)
+
+    def _announce(self, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
+        out.site.append((self._others(), SiteBegin(self.plan.join, epoch, final)))
+        self.begin(epoch, final, out)
+
+    def on_begin(self, pdu: SiteBegin, out: GatewayOutbox) -> None:
+        if pdu.epoch > self.epoch:
+            self.begin(pdu.epoch, pdu.final, out)
+
+    def begin(self, epoch: int, final: Iterable[tuple[ProcessId, int]], out: GatewayOutbox) -> None:
+        """Everything of older epochs ends with `final`."""
+        self.epoch = epoch
+        self.final = dict(final)
+        self._reports.clear()
+        self._held.clear()
+        to_come = sum(max(0, seq - self.imported.get(origin, 0)) for origin, seq in self.final.items())
+        self.received = self.relayed = -to_come
+        self._reported = 0
+        resume = Resume(epoch, sorted(self.final.items()))
+        out.links.extend((link, resume) for link in self._my_links)
+        early, self._early = self._early, []
+        for link, block in early:
+            self.on_block(link, block, out)
+
+    def invariants(self) -> None:
+        position = max(self.received, self.relayed)
+        assert all(first > position for first in self._held), f"held {sorted(self._held)} behind {position}"

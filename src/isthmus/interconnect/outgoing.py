@@ -1,0 +1,138 @@
+"""What an export has to keep: the messages that the far side has not confirmed, by origin and in order of delivery.
+
+Every origin's messages are delivered in order and without gaps, so a message is found by its sequence number, a stretch
+of them is three integers (a *run*), and "everything up to here" is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from isthmus.core.ids import ProcessId
+from isthmus.core.message import Message
+
+Run: TypeAlias = tuple[ProcessId, int, int]
+"""(origin, first sequence number, how many)."""
+
+
+class OriginLog:
+    """The unconfirmed messages of one origin: sequence numbers `first` .. `last` without a gap."""
+
+    __slots__ = ("_messages", "_skipped", "first")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self._messages: list[Message] = []
+        self._skipped = 0
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self._messages) - self._skipped - 1
+
+    def append(self, message: Message) -> None:
+        self._messages.append(message)
+
+    def prepend(self, messages: list[Message]) -> None:
+        """Put earlier ones in front: a new gateway hears of the past after the present."""
+        self._messages = messages + self._messages[self._skipped :]
+        self._skipped = 0
+        self.first -= len(messages)
+
+    def span(self, first: int, count: int) -> list[Message]:
+        start = first - self.first + self._skipped
+        return self._messages[start : start + count]
+
+    def drop_through(self, seq: int) -> None:
+        count = min(seq, self.last) - self.first + 1
+        if count > 0:
+            self._skipped += count
+            self.first += count
+            if self._skipped * 2 >= len(self._messages):
+                del self._messages[: self._skipped]
+                self._skipped = 0
+
+
+class Outstanding:
+    """All unconfirmed messages of one direction of a join."""
+
+    __slots__ = ("_order", "confirmed", "logs")
+
+    def __init__(self) -> None:
+        self.logs: dict[ProcessId, OriginLog] = {}
+        self.confirmed: dict[ProcessId, int] = {}
+        self._order: deque[Run] = deque()
+
+    def add(self, messages: Sequence[Message]) -> list[Run]:
+        """Messages that were delivered here, in this order. Returns them as runs; what is known already is left out."""
+        runs: list[Run] = []
+        for message in messages:
+            origin, seq = message.origin, message.seq
+            log = self.logs.get(origin)
+            if log is None:
+                log = self.logs[origin] = OriginLog(seq)
+            if seq != log.last + 1:
+                continue
+            log.append(message)
+            if runs and runs[-1][0] == origin:
+                runs[-1] = (origin, runs[-1][1], runs[-1][2] + 1)
+            else:
+                runs.append((origin, seq, 1))
+        self._order.extend(runs)
+        return runs
+
+    def add_earlier(self, messages: Sequence[Message]) -> None:
+        """What was delivered here before this gateway came."""
+        earlier = Outstanding()
+        runs = earlier.add(messages)
+        for origin, log in earlier.logs.items():
+            mine = self.logs.get(origin)
+            if mine is None:
+                self.logs[origin] = log
+            else:
+                mine.prepend(log.span(log.first, max(0, mine.first - log.first)))
+        self._order.extendleft(reversed(runs))
+
+    def has(self, run: Run) -> bool:
+        origin, first, count = run
+        log = self.logs.get(origin)
+        return log is not None and log.last >= first + count - 1
+
+    def messages(self, runs: Iterable[Run]) -> list[Message]:
+        found: list[Message] = []
+        for origin, first, count in runs:
+            found += self.logs[origin].span(first, count)
+        return found
+
+    def confirm(self, marks: Iterable[tuple[ProcessId, int]]) -> bool:
+        """The far side has finished with these. Says whether that was news."""
+        news = False
+        for origin, seq in marks:
+            if seq > self.confirmed.get(origin, 0):
+                self.confirmed[origin] = seq
+                news = True
+                log = self.logs.get(origin)
+                if log is not None:
+                    log.drop_through(seq)
+        if news:
+            order, confirmed = self._order, self.confirmed
+            while order and order[0][1] + order[0][2] - 1 <= confirmed.get(order[0][0], 0):
+                order.popleft()
+        return news
+
+    def is_confirmed(self, origin: ProcessId, seq: int) -> bool:
+        return seq <= self.confirmed.get(origin, 0)
+
+    def after(self, final: Mapping[ProcessId, int]) -> Iterator[Run]:
+        """Everything that is beyond `final` and not confirmed, in order of delivery here."""
+        for origin, first, count in self._order:
+            done = max(final.get(origin, 0), self.confirmed.get(origin, 0))
+            start = max(first, done + 1)
+            rest = first + count - start
+            if rest > 0:
+                yield (origin, start, rest)
+
+    def invariants(self) -> None:
+        for origin, log in self.logs.items():
+            assert log.first <= log.last + 1, f"{origin}: log from {log.first} to {log.last}"
