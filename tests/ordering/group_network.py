@@ -17,7 +17,8 @@ from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Fetch, Install, Join, Pdu, Prepare, Promise, Propose, Safe, Status
 from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.group import GroupMember, GroupSettings
+from isthmus.ordering.group import GroupMember
+from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.order import Order
 
 HEARTBEAT = 20 * MILLISECOND

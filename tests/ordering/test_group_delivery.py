@@ -10,7 +10,7 @@ from isthmus.core.message import Batch
 from isthmus.core.pdu import Ack, Safe, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.group import GroupSettings
+from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.total_order import TotalOrder
 
 FAST = GroupSettings(uniform=False)
@@ -197,6 +197,18 @@ def test_an_effect_is_held_until_its_cause_is_there() -> None:
     network.carry(Batch, source=1, to=3)
     assert network.delivered(3) == ["cause", "effect"]
     assert list(network[3].waiting()) == []
+
+
+@pytest.mark.parametrize(("size", "settings"), [(3, SETTINGS), (7, FAST)])
+@pytest.mark.parametrize("order", [FifoOrder, CausalOrder])
+def test_what_is_delivered_at_once_was_never_held(order: type, size: int, settings: GroupSettings) -> None:
+    """A trace that shows a hold where there was none sends its readers looking for a cause that is not there."""
+    network = Network(size, order, settings)
+    network.broadcast(1, "m")
+    out = network.step(2, network[2].receive, 1, [network.under_way[0].pdu])
+    assert out is not None
+    assert network.delivered(2) == ["m"]
+    assert out.holds == []
 
 
 def test_fifo_order_does_not_wait_for_causes() -> None:

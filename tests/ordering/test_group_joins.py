@@ -10,7 +10,7 @@ from isthmus.core.message import MAX_MEMBERS, Batch
 from isthmus.core.pdu import Accept, Excluded, Install, Join, Leave, Prepare, Proposal, Propose, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.group import GroupSettings
+from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.membership import EXCLUDED
 from isthmus.ordering.total_order import TotalOrder
 
@@ -176,6 +176,8 @@ def test_traces_of_departed_members_do_not_pile_up() -> None:
         former, present = incarnation_of(3, life - 1), incarnation_of(3, life)
         network.broadcast(former, "m")
         network.carry_all()
+        if life % 2:
+            network.pass_time(4 * HEARTBEAT)  # all that it said is stable, and it leaves nothing behind
         network.crash(former)
         network.join(present)
         network.pass_time(6 * HEARTBEAT)
@@ -308,10 +310,9 @@ def test_a_leaver_delivers_the_end_of_its_last_view_once() -> None:
     while not network.sent(Accept):
         network.carry()
     (accept, *_) = network.sent(Accept)
-    decision_needs = [each for each in network.sent(Accept) if each.source != accept.source]
     network.lose(Accept)
-    network.inject(decision_needs[0].source, 1, decision_needs[0].pdu)
     network.inject(accept.source, 1, accept.pdu, accept.pdu, accept.pdu)
+    assert network[1].membership.decision is None, "it is in no next view"
     network.pass_time(CHANGE)
     assert network.delivered(1) == ["m"]
     assert network.stopped == {1: "left"}
@@ -330,11 +331,22 @@ def test_a_leaver_that_is_told_twice_finishes_once() -> None:
     network.wake(1)
     while not network.sent(Install):
         network.carry()
+    network.carry(Batch, to=3)
     (install, *_) = [each for each in network.sent(Install) if each.destination == 3]
     network.lose(to=3)
     network.inject(1, 3, install.pdu, install.pdu)
     network.pass_time(CHANGE)
     assert network.delivered(3) == ["m"]
+    assert network.stopped == {3: "left"}
+
+
+def test_one_that_asked_to_leave_has_left_even_if_it_misses_the_decision() -> None:
+    """It owes nobody anything any more, so being told that the others have gone on is all it needs to know."""
+    network = Network(3)
+    network.leave(3)
+    network.pass_time(4 * HEARTBEAT, every=lambda: network.lose(Install, to=3) and None)
+    assert network.views(1) == [(1, 2)]
+    network.pass_time(HEARTBEAT)
     assert network.stopped == {3: "left"}
 
 

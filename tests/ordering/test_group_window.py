@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from group_network import HEARTBEAT, SUSPECT_AFTER, Network, kept, texts
+from group_network import HEARTBEAT, SUSPECT_AFTER, Network, UnderWay, kept, texts
 
 from isthmus.core.message import Batch
 from isthmus.core.pdu import Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.group import GroupSettings
+from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.total_order import TotalOrder
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
@@ -102,9 +102,13 @@ def test_what_a_departed_sender_left_behind_is_freed_by_those_who_know_less() ->
     assert (kept(network[1]), kept(network[2])) == (0, 1)
     network.lose()
     keep_p2_from_suspecting(network)
-    network.pass_time(CHANGE)
+    network.pass_time(CHANGE, every=lambda: network.lose(Status, source=1, to=2, where=in_the_first_view) and None)
     assert network.views(1) == network.views(2) == [(1, 2)]
     assert (kept(network[1]), kept(network[2])) == (0, 0)
+
+
+def in_the_first_view(each: UnderWay) -> bool:
+    return isinstance(each.pdu, Status) and each.pdu.view == 1
 
 
 def keep_p2_from_suspecting(network: Network) -> None:

@@ -1,9 +1,9 @@
 """The Gateway contract: how join protocols meet the system that they forward for, and the links.
 
 A gateway never learns whether its system is an embedded group, a broker or an abstraction in the explorer. It hears
-what the system delivers to it, in order; it may ask the system to broadcast messages that were born elsewhere; it tells
-the system when it has finished with what was delivered. With the gateways of other systems it speaks over links, with its
-fellows in the same system over the site's own network.
+what the system delivers to it, in order; it may ask the system to broadcast messages that were born elsewhere; it
+tells the system when it has finished with what was delivered. With the gateways of other systems it speaks over links,
+with its fellows in the same system over the site's own network.
 
 A **link** is FIFO and loses nothing while both its ends live: whoever runs the gateway sees to that, across
 reconnections. `link_ready` says that a link has little left to send, so that a block put on it goes out soon.

@@ -309,6 +309,21 @@ SitePdu: TypeAlias = (
     | SiteState
 )
 
+
+class SiteFrame(_Pdu, frozen=True, tag="site-frame"):
+    """Words to a fellow, numbered, because the network inside a site loses and reorders like any other."""
+
+    number: Number
+    pdus: Annotated[list[SitePdu], Meta(max_length=1 << 16)]
+
+
+class SiteAck(_Pdu, frozen=True, tag="site-ack"):
+    """Frames up to `received` have arrived without a gap, and number `seen` has been seen."""
+
+    received: Number
+    seen: Number
+
+
 GroupPdu: TypeAlias = (
     Batch
     | Ack
@@ -326,4 +341,4 @@ GroupPdu: TypeAlias = (
     | Excluded
 )
 
-Pdu: TypeAlias = GroupPdu | LinkPdu | SitePdu
+Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck

@@ -76,7 +76,7 @@ class LinkNetwork(Struct, frozen=True, kw_only=True):
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """At most how many of each in one run.
+    """At most how many of each in one run, per system; `link_cuts` and `site_cuts` (all links of a site) in all.
 
     With `swarm` every run draws which kinds it has at all and how many of them; without, every run has all of them.
     Swarms find more: a run with many cuts and no crash visits states that an even mixture never sees.
@@ -88,6 +88,8 @@ class Faults(Struct, frozen=True, kw_only=True):
     slow: int = 0
     joins: int = 0
     leaves: int = 0
+    link_cuts: int = 0
+    site_cuts: int = 0
     swarm: bool = False
 
 
@@ -209,6 +211,8 @@ def _faults(table: Table) -> Faults:
         slow=table.integer("slow", default.slow, 0, MAX_FAULTS),
         joins=table.integer("joins", default.joins, 0, MAX_FAULTS),
         leaves=table.integer("leaves", default.leaves, 0, MAX_FAULTS),
+        link_cuts=table.integer("link-cuts", default.link_cuts, 0, MAX_FAULTS),
+        site_cuts=table.integer("site-cuts", default.site_cuts, 0, MAX_FAULTS),
         swarm=table.boolean("swarm", default.swarm),
     )
     table.close()

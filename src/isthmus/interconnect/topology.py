@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.interconnect.exploration_table import Exploration
 from isthmus.interconnect.simulation_table import Simulation
 
 Kind: TypeAlias = Literal["embedded", "redis", "nats", "rabbitmq"]
@@ -101,6 +102,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     joins: tuple[Join, ...] = ()
     paths: tuple[Path, ...] = ()
     simulation: Simulation = Simulation()
+    exploration: Exploration = Exploration()
     unsafe: bool = False
 
     def system(self, name: str) -> System:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from isthmus.core.ids import ProcessName
 from isthmus.core.message import MAX_MEMBERS
+from isthmus.interconnect.exploration_table import read_exploration
 from isthmus.interconnect.problem import Report, listing, quote
 from isthmus.interconnect.simulation_table import read_simulation
 from isthmus.interconnect.toml_table import NAME, Table, describe, shorten
@@ -54,10 +55,19 @@ def read_topology(report: Report, document: dict[str, Any]) -> Topology:
     joins = tuple(_join(table, systems, in_paths=bool(path_tables)) for table in top.tables("joins"))
     incomplete = report.incomplete
     simulation = read_simulation(top.table("simulation"))
-    # Nothing in the simulation table bears on systems and joins, so a slip there keeps no rule from being checked.
+    exploration = read_exploration(top.table("exploration"), {each.name: each.processes for each in systems})
+    # Nothing in these two tables bears on systems and joins, so a slip there keeps no rule from being checked.
     report.incomplete = incomplete
     top.close()
-    return Topology(file=report.file, systems=systems, joins=joins, paths=paths, simulation=simulation, unsafe=unsafe)
+    return Topology(
+        file=report.file,
+        systems=systems,
+        joins=joins,
+        paths=paths,
+        simulation=simulation,
+        exploration=exploration,
+        unsafe=unsafe,
+    )
 
 
 # Systems.

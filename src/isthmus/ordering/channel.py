@@ -12,9 +12,19 @@ Costs: per batch and receiver one acknowledgement; a lost batch costs one more t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
 
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch
+
+
+class Numbered(Protocol):
+    """What a stream can carry: batches of a group, frames between fellow gateways."""
+
+    @property
+    def number(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=Numbered)
 
 RESEND_AT_ONCE = 8
 """Batches sent again to one peer per retry. More would flood a peer that is only slow."""
@@ -24,13 +34,13 @@ MAX_EARLY = 4096
 """How far ahead of a gap a batch may be to wait for it. One beyond is as good as lost and is sent again."""
 
 
-class Log:
+class Log(Generic[Item]):
     """The batches of one stream that are not stable yet: numbers `first` .. `last` without a gap."""
 
     __slots__ = ("_batches", "_dropped", "first")
 
     def __init__(self, after: int = 0) -> None:
-        self._batches: list[Batch] = []
+        self._batches: list[Item] = []
         self._dropped = 0
         self.first = after + 1
 
@@ -38,15 +48,15 @@ class Log:
     def last(self) -> int:
         return self.first + len(self._batches) - self._dropped - 1
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: Item) -> None:
         self._batches.append(batch)
 
-    def span(self, first: int, last: int) -> list[Batch]:
+    def span(self, first: int, last: int) -> list[Item]:
         """The batches `first`..`last`, as far as they are here."""
         base = self.first - self._dropped
         return self._batches[max(first, self.first) - base : max(last + 1 - base, 0)]
 
-    def drop_through(self, number: int) -> list[Batch]:
+    def drop_through(self, number: int) -> list[Item]:
         """Forget everything up to `number`, and return it."""
         count = min(number, self.last) - self.first + 1
         if count <= 0:
@@ -81,18 +91,18 @@ class Peer:
         self.backoff = 1
 
 
-class Outgoing:
+class Outgoing(Generic[Item]):
     """The sender's half. `peers` holds one entry per receiver."""
 
     __slots__ = ("log", "peers", "retry_after", "sent")
 
     def __init__(self, receivers: Iterable[ProcessId], retry_after: Nanos, now: Nanos, after: int = 0) -> None:
-        self.log = Log(after)
+        self.log: Log[Item] = Log(after)
         self.sent = after
         self.retry_after = retry_after
         self.peers = {receiver: Peer(after, now) for receiver in receivers}
 
-    def append(self, batch: Batch, now: Nanos) -> None:
+    def append(self, batch: Item, now: Nanos) -> None:
         """A new batch goes out to everybody."""
         self.log.append(batch)
         self.sent = batch.number
@@ -100,7 +110,7 @@ class Outgoing:
             if peer.acked == batch.number - 1:
                 peer.quiet_since = now
 
-    def acknowledge(self, receiver: ProcessId, received: int, seen: int, now: Nanos) -> list[Batch]:
+    def acknowledge(self, receiver: ProcessId, received: int, seen: int, now: Nanos) -> list[Item]:
         """Note what a receiver holds. Returns what to send to it again: it has seen later batches than it lacks."""
         peer = self.peers.get(receiver)
         if peer is None or received > self.sent:
@@ -114,7 +124,7 @@ class Outgoing:
         peer.resent_at = now
         return self.log.span(received + 1, min(seen - 1, received + RESEND_AT_ONCE))
 
-    def overdue(self, now: Nanos) -> list[tuple[ProcessId, list[Batch]]]:
+    def overdue(self, now: Nanos) -> list[tuple[ProcessId, list[Item]]]:
         """What to send again because nothing was heard for it in time. Waits twice as long after each try."""
         again = []
         for receiver, peer in self.peers.items():
@@ -125,18 +135,18 @@ class Outgoing:
         return again
 
 
-class Incoming:
+class Incoming(Generic[Item]):
     """The receiver's half: puts one sender's batches back into order, each exactly once."""
 
     __slots__ = ("early", "log", "received", "seen")
 
     def __init__(self, after: int = 0) -> None:
-        self.log = Log(after)
+        self.log: Log[Item] = Log(after)
         self.received = after
         self.seen = after
-        self.early: dict[int, Batch] = {}
+        self.early: dict[int, Item] = {}
 
-    def accept(self, batch: Batch) -> list[Batch]:
+    def accept(self, batch: Item) -> list[Item]:
         """The batches that are in order now: none for a duplicate or behind a gap, else this one and what it closes."""
         number = batch.number
         if number > self.seen:

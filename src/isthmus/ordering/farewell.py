@@ -1,7 +1,7 @@
 """The last thing that a process does which is out of the view by a decision that it knows of: it passes it on.
 
 It may be the only one that knows. So it repeats the decision until everybody who goes on has moved on, or for as long
-as somebody dead could pass for alive. Who has moved on answers with the decision that began its view.
+as somebody dead could pass for alive. Who has moved on says so: `Excluded`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.pdu import Install, Pdu
+from isthmus.core.pdu import Excluded, Install, Pdu
 
 
 class Farewell:
@@ -25,7 +25,7 @@ class Farewell:
         self.still_behind = set(decision.proposal.members)
 
     def heard(self, source: ProcessId, pdus: Sequence[Pdu]) -> None:
-        if any(isinstance(pdu, Install) and pdu.view >= self.decision.view for pdu in pdus):
+        if any(isinstance(pdu, Excluded) and pdu.view > self.decision.view for pdu in pdus):
             self.still_behind.discard(source)
 
     def is_over(self, now: Nanos) -> bool:

@@ -248,7 +248,7 @@ class Membership:
             self._on_join(source, pdu, now, out)
         elif isinstance(pdu, Excluded):
             if pdu.view > view.number:
-                self.host.stop(EXCLUDED, out)
+                self.host.stop(LEFT if self.may_go else EXCLUDED, out)
         elif pdu.view != view.number:
             return
         elif isinstance(pdu, Leave):
@@ -370,7 +370,7 @@ class Membership:
             return
         if pdu.view > view.number and self.owner not in proposal.senders:
             # A later view was without us. We cannot get there, and whoever believes us there would wait for ever.
-            self.host.stop(EXCLUDED, out)
+            self.host.stop(LEFT if self.may_go else EXCLUDED, out)
             return
         if pdu.view == view.number and self._ends_this_view(proposal):
             if self.owner not in proposal.members and not self.may_go:
@@ -379,9 +379,9 @@ class Membership:
             self.host.block()
             self.goal, self.goal_source = pdu, source
             self._pursue(now, out)
-        if pdu.view < self.view.number and source not in self.view.members and self.decision is not None:
+        elif pdu.view < view.number and source not in view.members:
             # It is out, and waits until it knows that we have moved on.
-            out.sends.append(((source,), self.decision))
+            out.sends.append(((source,), Excluded(view.number)))
 
     def _ends_this_view(self, proposal: Proposal) -> bool:
         assert self.view is not None

@@ -18,9 +18,10 @@ from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, P
 from isthmus.core.message import Batch
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.group import GroupMember, GroupSettings
+from isthmus.ordering.group import GroupMember
 from isthmus.ordering.order import Order
 from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.window import GroupSettings
 from isthmus.runtime.address import Address
 from isthmus.runtime.hello import group_tag
 from isthmus.runtime.member import Confirms, MemberDriver

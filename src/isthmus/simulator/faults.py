@@ -11,7 +11,7 @@ from random import Random
 
 from msgspec import Struct
 
-from isthmus.core.ids import MILLISECOND, Nanos
+from isthmus.core.ids import MILLISECOND, LinkId, Nanos
 from isthmus.interconnect.simulation_table import Faults, Network
 
 
@@ -71,8 +71,16 @@ class Leave(Struct, frozen=True):
     slot: int
 
 
+class LinkCut(Struct, frozen=True):
+    """Nothing passes over these links, in either direction."""
+
+    at: Nanos
+    until: Nanos
+    links: tuple[LinkId, ...]
+
+
 class FaultPlan(Struct, frozen=True):
-    """All faults of one run."""
+    """All faults of one system in one run."""
 
     network: NetworkFaults = NetworkFaults()
     crashes: tuple[Crash, ...] = ()
@@ -131,3 +139,18 @@ def draw_plan(
     return FaultPlan(
         plan_network, tuple(crashes), tuple(partitions), tuple(cuts), tuple(slow), tuple(rejoins), tuple(leaves)
     )
+
+
+def draw_link_cuts(
+    rng: Random, faults: Faults, links: Sequence[LinkId], by_site: Sequence[tuple[LinkId, ...]], duration: Nanos
+) -> tuple[LinkCut, ...]:
+    """Cuts of single links, and of all links of a site at once; some too short to be noticed by anybody."""
+    cuts = []
+    for most, choices in ((faults.link_cuts, [(link,) for link in links]), (faults.site_cuts, list(by_site))):
+        count = most
+        if faults.swarm:
+            count = rng.randint(1, most) if most and rng.random() < 0.5 else 0
+        for _ in range(count if choices else 0):
+            at = rng.randrange(duration)
+            cuts.append(LinkCut(at, at + rng.randrange(50 * MILLISECOND, 1000 * MILLISECOND), rng.choice(choices)))
+    return tuple(cuts)

@@ -79,11 +79,11 @@ def _newest_first(self: FifoOrder, rank: int, count: int, ready: list[Batch]) ->
         ready.append(queue.pop())
 
 
-def _duplicates_accepted(self: Incoming, batch: Batch) -> list[Batch]:
+def _duplicates_accepted(self: Incoming[Batch], batch: Batch) -> list[Batch]:
     return [batch] if batch.number <= self.received else _accept(self, batch)
 
 
-def _gaps_accepted(self: Incoming, batch: Batch) -> list[Batch]:
+def _gaps_accepted(self: Incoming[Batch], batch: Batch) -> list[Batch]:
     if batch.number <= self.received:
         return []
     self.log.append(batch)
@@ -91,11 +91,11 @@ def _gaps_accepted(self: Incoming, batch: Batch) -> list[Batch]:
     return [batch]
 
 
-def _never_again(self: Outgoing, now: Nanos) -> list[object]:
+def _never_again(self: Outgoing[Batch], now: Nanos) -> list[object]:
     return []
 
 
-def _deaf_to_gaps(self: Outgoing, receiver: int, received: int, seen: int, now: Nanos) -> list[Batch]:
+def _deaf_to_gaps(self: Outgoing[Batch], receiver: int, received: int, seen: int, now: Nanos) -> list[Batch]:
     return _acknowledge(self, receiver, received, received, now)
 
 
@@ -152,12 +152,11 @@ def _rest_of_the_view_dropped(self: GroupMember, cut: dict[int, int], out: Outbo
 
 
 def _waiting_messages_dropped(self: GroupMember, decision: Install, now: Nanos, out: Outbox) -> None:
-    self._pending.clear()
-    self._pending_bytes = 0
+    self.window.drop_pending()
     _install(self, decision, now, out)
 
 
-def _joiner_expects_the_past(after: int = 0) -> Incoming:
+def _joiner_expects_the_past(after: int = 0) -> Incoming[Batch]:
     return Incoming(0)
 
 

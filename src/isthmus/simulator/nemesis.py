@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId, slot_of
+from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.quorum import is_quorum
 from isthmus.simulator.faults import Crash, Cut, FaultPlan, Leave, Partition, Rejoin, Slow
@@ -19,13 +20,21 @@ from isthmus.simulator.world import Host, World
 
 
 class Nemesis:
-    """Faults of one group of processes. `revive` starts a new process in a slot."""
+    """Faults of one system. `revive` starts a new process in a slot; `spare` says what else forbids to lose one."""
 
-    def __init__(self, world: World, slots: Iterable[int], plan: FaultPlan, revive: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        world: World,
+        slots: Iterable[int],
+        plan: FaultPlan,
+        revive: Callable[[int], None],
+        spare: Callable[[Host], bool] = lambda host: True,
+    ) -> None:
         self.world = world
         self.slots = tuple(slots)
         self.plan = plan
         self.revive = revive
+        self.spare = spare
         self._in_trouble: dict[int, int] = {}
         self._over = False
 
@@ -67,20 +76,22 @@ class Nemesis:
         """Whether a quorum stays, of the view and of any smaller view that may be about to replace it."""
         view = self._latest_view()
         suspected: set[ProcessId] = set()
-        for other in self.world.living():
-            if isinstance(other.endpoint, GroupMember):
-                suspected |= other.endpoint.detector.suspects(self.world.now)
+        for slot in self.slots:
+            other = self.world.hosts[slot]
+            if other.alive:
+                suspected |= group_of(other).detector.suspects(self.world.now)
         sound = [
             member
             for member in view.members
             if self._is_sound(self.world.hosts[slot_of(member)], member, view) and member not in suspected
         ]
         left = [member for member in sound if member != host.id]
-        return bool(left) and is_quorum(left, view.members) and is_quorum(left, sound)
+        enough = bool(left) and is_quorum(left, view.members) and is_quorum(left, sound)
+        return enough and self.spare(host)
 
     def _is_sound(self, host: Host, member: ProcessId, view: View) -> bool:
         current = host.id == member and host.alive and host.doomed is None and host.view is not None
-        leaving = isinstance(host.endpoint, GroupMember) and host.endpoint.membership.leaving
+        leaving = group_of(host).membership.leaving
         return current and host.view == view and not leaving and not self._in_trouble.get(slot_of(member))
 
     def _trouble(self, slots: Iterable[int], change: int) -> None:
@@ -93,7 +104,7 @@ class Nemesis:
         host = self.world.hosts[crash.slot]
         if not host.alive or host.doomed is not None or not self._can_spare(host):
             return
-        if isinstance(host.endpoint, GroupMember) and host.endpoint.membership.blocked:
+        if group_of(host).membership.blocked:
             self.world.sometimes.reach("crash in a view change")
         host.doomed = crash.progress
 
@@ -146,5 +157,14 @@ class Nemesis:
 
     def _leave(self, leave: Leave) -> None:
         host = self.world.hosts[leave.slot]
-        if host.alive and host.doomed is None and self._can_spare(host):
+        if host.alive and host.doomed is None and self._can_spare(host) and isinstance(host.endpoint, GroupMember):
             self.world.step(host, host.endpoint.leave)
+
+
+def group_of(host: Host) -> GroupMember:
+    """The group layer of a simulated process, whatever is on top of it."""
+    endpoint = host.endpoint
+    if isinstance(endpoint, GatewayMember):
+        return endpoint.group
+    assert isinstance(endpoint, GroupMember)
+    return endpoint

@@ -12,19 +12,21 @@ from random import Random
 
 from msgspec import Struct
 
-from isthmus.core.endpoint import View
-from isthmus.core.ids import MILLISECOND, SECOND, Nanos, incarnation_of
-from isthmus.interconnect.topology import System, Topology
-from isthmus.ordering.group import GroupMember, GroupSettings
-from isthmus.ordering.orders import ORDERS, OrderName
-from isthmus.simulator.faults import FaultPlan, draw_plan
-from isthmus.simulator.nemesis import Nemesis
+from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.pdu import LinkPdu, Resume
+from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.interconnect.topology import Topology
+from isthmus.interconnect.wiring import all_links
+from isthmus.ordering.orders import OrderName
+from isthmus.simulator.faults import LinkCut, NetworkFaults, draw_link_cuts
+from isthmus.simulator.links import Link
+from isthmus.simulator.nemesis import group_of
 from isthmus.simulator.network import Network
 from isthmus.simulator.oracles import judge
 from isthmus.simulator.sometimes import Sometimes
-from isthmus.simulator.workload import Application
+from isthmus.simulator.system import SimulatedSystem
 from isthmus.simulator.world import Host, World
-from isthmus.trace.schema import Event, Property, Report
+from isthmus.trace.schema import Event, Property, Report, Role
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink, open_log
 
 PROMISED: dict[OrderName, tuple[Property, ...]] = {
@@ -53,12 +55,11 @@ class Outcome(Struct, frozen=True):
         return bool(self.report.violated or self.stuck or self.broken)
 
 
-class GroupRun:
-    """A run of a topology that is one embedded system."""
+class Run:
+    """All systems of a topology and the links between them, in one world."""
 
     def __init__(self, topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None) -> None:
-        (system,) = topology.systems
-        self.system: System = system
+        self.topology = topology
         self.seed = seed
         self.simulation = topology.simulation
         self.names = topology.directory()
@@ -66,48 +67,47 @@ class GroupRun:
         self.sink = MemorySink()
         self._trace = trace
         self._logs: list[ProcessLog] = []
-        self._incarnations: dict[int, int] = {}
-        slots = list(topology.slots(system.name))
-        self.plan: FaultPlan = draw_plan(
-            Random(f"faults {seed}"),
+        network = self.simulation.network
+        faults = NetworkFaults(network.loss, network.duplication, network.reordering)
+        line = Network(Random(f"network {seed}"), network.delay, network.bandwidth, faults, self.sometimes)
+        self.world = World(self.names, line, self.sometimes, check=check)
+        self.links: list[Link] = []
+        self.world.send_on_link = self._send_on_link
+        labels = [str(name) for name in self.names.slots]
+        self.systems = [
+            SimulatedSystem(topology, system, self.world, seed, self._log, labels) for system in topology.systems
+        ]
+        if self.simulation.faults.swarm:
+            line.faults = self.systems[0].nemesis.plan.network
+        slots = {name: slot for slot, name in enumerate(self.names.slots)}
+        for number, link in enumerate(all_links(topology)):
+            ends = (slots[link.near], slots[link.far])
+            rng = Random(f"link {seed} {number}")
+            self.links.append(Link(self.world, number, ends, self.simulation.links, rng))
+        self.link_cuts: tuple[LinkCut, ...] = draw_link_cuts(
+            Random(f"link faults {seed}"),
             self.simulation.faults,
-            self.simulation.network,
-            slots,
+            range(len(self.links)),
+            self._links_by_site(),
             self.simulation.duration,
-            system.suspect_after,
         )
-        network = Network(
-            Random(f"network {seed}"),
-            self.simulation.network.delay,
-            self.simulation.network.bandwidth,
-            self.plan.network,
-            self.sometimes,
-        )
-        self.world = World(self.names, network, self.sometimes, check=check)
-        self.application = Application(
-            self.world, Random(f"workload {seed}"), self.simulation.workload, self.simulation.duration
-        )
-        self.settings = GroupSettings(
-            heartbeat=system.heartbeat,
-            suspect_after=system.suspect_after,
-            retry_after=2 * system.heartbeat,
-            uniform=system.delivery == "uniform",
-            window_messages=512,
-        )
-        self.nemesis = Nemesis(self.world, slots, self.plan, self._revive)
-        senders = self.simulation.workload.senders
-        self._founders = slots
-        self._senders = slots if senders is None else [self.names.id(*sender) for sender in senders]
-        for slot in slots:
-            self._start(slot, joining=False)
+        self.world.on_end = self.world.on_view = self._check_links
 
     def play(self) -> Outcome:
         """The whole run."""
-        self.nemesis.schedule()
+        for link in self.links:
+            link.connect_at_once()
+        for system in self.systems:
+            system.nemesis.schedule()
+        for cut in self.link_cuts:
+            self.world.at(cut.at, self._cut_links, cut)
         broken = ""
         try:
             self.world.run_until(self.simulation.duration)
-            self.nemesis.heal()
+            for system in self.systems:
+                system.nemesis.heal()
+            for link in self.links:
+                link.mend_for_good()
             stuck = self._recover()
         except AssertionError as error:
             stuck, broken = "", f"invariant broken at {self.world.now} ns: {error}"
@@ -119,43 +119,55 @@ class GroupRun:
         events = self.sink.events
         return Outcome(
             seed=self.seed,
-            report=judge(events, PROMISED[self.system.order]),
+            report=judge(events, PROMISED[self.topology.promise()]),
             stuck=stuck,
             broken=broken,
             sometimes=dict(self.sometimes),
-            deliveries=sum(event.event == "deliver" for event in events),
+            deliveries=sum(event.event == "deliver" and event.role == "app" for event in events),
             steps=self.world.steps,
             virtual_time=self.world.now,
         )
 
-    def _start(self, slot: int, *, joining: bool) -> None:
-        process = incarnation_of(slot, self._incarnations.get(slot, 0))
-        endpoint = GroupMember(
-            process, self._founders, ORDERS[self.system.order], self.settings, self.world.now, joining=joining
-        )
-        log = self._log(process)
-        host = Host(endpoint, log, self.application.on_batch)
-        log.event("join" if joining else "start", self.world.now)
-        if not joining:
-            host.view = View(1, tuple(self._founders))
-            members = tuple(str(self.names.name(member)) for member in self._founders)
-            log.event("view", self.world.now, peer="1", destinations=members)
-        self.world.start(host)
-        if slot in self._senders:
-            self.application.begin(host)
+    # Links
 
-    def _revive(self, slot: int) -> None:
-        self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
-        self._start(slot, joining=True)
+    def _links_by_site(self) -> list[tuple[LinkId, ...]]:
+        sites = [set(system.slots) for system in self.systems]
+        return [tuple(link.id for link in self.links if site & set(link.slots)) for site in sites]
 
-    def _log(self, process: int) -> ProcessLog:
+    def _send_on_link(self, link: LinkId, source: ProcessId, pdu: LinkPdu) -> None:
+        if isinstance(pdu, Resume):
+            self.sometimes.reach("epoch")
+        self.links[link].send(source, pdu)
+
+    def _cut_links(self, cut: LinkCut) -> None:
+        if self.world.now >= self.simulation.duration:
+            return
+        self.sometimes.reach("link cut")
+        for link in cut.links:
+            self.links[link].cut()
+        self.world.at(cut.until, self._mend_links, cut)
+
+    def _mend_links(self, cut: LinkCut) -> None:
+        for link in cut.links:
+            self.links[link].mend()
+
+    def _check_links(self, host: Host) -> None:
+        """A process has ended, or is in a new view: links that end at it may be affected."""
+        slot = slot_of(host.id)
+        for link in self.links:
+            if slot in link.slots:
+                link.check()
+
+    # Logs and the end
+
+    def _log(self, process: ProcessId, role: Role) -> ProcessLog:
         run = f"seed-{self.seed}"
         name = self.names.name(process)
         if self._trace is not None:
-            log = open_log(self._trace, "jsonl", run, name.system, name.process, "app", self.names)
+            log = open_log(self._trace, "jsonl", run, name.system, name.process, role, self.names)
             log.sink = Tee(self.sink, log.sink)
         else:
-            log = ProcessLog(self.sink, run, name.system, name.process, "app", self.names)
+            log = ProcessLog(self.sink, run, name.system, name.process, role, self.names)
         self._logs.append(log)
         return log
 
@@ -169,23 +181,28 @@ class GroupRun:
         return ""
 
     def _unfinished(self) -> str:
-        living = self.world.living()
-        ids = {host.id for host in living}
-        for host in living:
-            name = self.names.name(host.id)
-            if host.doomed is not None:
-                return f"{name} is about to crash"
-            if host.view is None:
-                return f"{name} is not let in"
-            if set(host.view.members) != ids:
-                members = ", ".join(self.names.name(member).process for member in host.view.members)
-                return f"{name} is in view {host.view.number} of {members}, which are not all that live"
-            endpoint = host.endpoint
-            assert isinstance(endpoint, GroupMember)
-            for hold in endpoint.waiting():
-                return f"{name} holds batch {hold.batch.number} of {self.names.name(hold.batch.sender)}: {hold.reason}"
-            if endpoint.unfinished():
-                return f"{name} has {endpoint.unfinished()} messages that are not stable"
+        for system in self.systems:
+            living = [host for slot in system.slots if (host := self.world.hosts[slot]).alive]
+            ids = {host.id for host in living}
+            for host in living:
+                reason = self._unfinished_at(host, ids)
+                if reason:
+                    return f"{self.names.name(host.id)} {reason}"
+        return ""
+
+    def _unfinished_at(self, host: Host, living: set[ProcessId]) -> str:
+        if host.view is None:
+            return "is not let in"
+        if set(host.view.members) != living:
+            members = ", ".join(self.names.name(member).process for member in host.view.members)
+            return f"is in view {host.view.number} of {members}, which are not all that live"
+        group = group_of(host)
+        for hold in group.waiting():
+            return f"holds batch {hold.batch.number} of {self.names.name(hold.batch.sender)}: {hold.reason}"
+        if group.unfinished():
+            return f"has {group.unfinished()} messages that are not stable"
+        if isinstance(host.endpoint, GatewayMember) and host.endpoint.gateway.unfinished():
+            return f"has {host.endpoint.gateway.unfinished()} messages that the far side has not confirmed"
         return ""
 
 
@@ -206,4 +223,4 @@ class Tee:
 
 def simulate(topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None) -> Outcome:
     """One run. Equal arguments give equal outcomes, and byte-identical files under `trace`."""
-    return GroupRun(topology, seed, check=check, trace=trace).play()
+    return Run(topology, seed, check=check, trace=trace).play()

@@ -33,6 +33,11 @@ CASES: Final = {
     "flush fetched": "a view change had to fetch missing batches",
     "coordinators competed": "a member had promised a higher ballot already",
     "proposal taken over": "a coordinator met a proposal accepted under an earlier ballot",
+    "link cut": "a link between systems was cut",
+    "gateway crashed": "a gateway crashed",
+    "sequencer crashed": "the first gateway of a system crashed",
+    "epoch": "a join began a new epoch",
+    "number before its turn": "a block arrived before the numbers before it were delivered",
     "back-pressure": "a process had messages and no credit",
 }
 
@@ -50,6 +55,8 @@ def expected(topology: Topology) -> list[str]:
     """The cases that a campaign over this topology should reach: those of its faults and of its order."""
     faults, network = topology.simulation.faults, topology.simulation.network
     orders = {system.order for system in topology.systems}
+    gateways = any(system.gateways for system in topology.systems) and bool(topology.joins)
+    numbered = any(join.order == "causal" for join in topology.joins)
     wanted: dict[str, object] = {
         "loss": network.loss,
         "duplication": network.duplication,
@@ -71,5 +78,10 @@ def expected(topology: Topology) -> list[str]:
         "flush fetched": network.loss and faults.crashes,
         "coordinators competed": faults.crashes and faults.partitions,
         "proposal taken over": faults.crashes and faults.partitions,
+        "link cut": gateways and (faults.link_cuts or faults.site_cuts),
+        "gateway crashed": gateways and faults.crashes,
+        "sequencer crashed": gateways and faults.crashes,
+        "epoch": gateways and (faults.crashes or faults.link_cuts or faults.site_cuts),
+        "number before its turn": gateways and numbered,
     }
     return [case for case in CASES if wanted.get(case, True)]

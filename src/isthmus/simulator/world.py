@@ -15,9 +15,9 @@ from typing import Any
 
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Member, Outbox, View
-from isthmus.core.ids import Directory, Nanos, ProcessId, slot_of
+from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Ack, Busy, Fetch, Pdu, Promise
+from isthmus.core.pdu import Ack, Busy, Fetch, LinkPdu, Pdu, Promise
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
 from isthmus.trace.writer import ProcessLog
@@ -66,6 +66,9 @@ class World:
         self._scheduled = 0
         self._out = Outbox()
         self._latest_arrival: dict[tuple[int, int], int] = {}
+        self.send_on_link: Callable[[LinkId, ProcessId, LinkPdu], None] = _no_links
+        self.on_end: Callable[[Host], None] = _nobody_cares
+        self.on_view: Callable[[Host], None] = _nobody_cares
 
     # Time
 
@@ -106,6 +109,7 @@ class World:
 
     def crash(self, host: Host, why: str) -> None:
         host.alive = False
+        self.on_end(host)
         if host.log is not None:
             host.log.event("crash", self.now, note=why)
 
@@ -160,8 +164,11 @@ class World:
             return
         for destinations, pdu in out.sends:
             self._multicast(host.id, destinations, pdu)
+        for link, frame in out.links:
+            self.send_on_link(link, host.id, frame)
         if out.stopped:
             host.alive = False
+            self.on_end(host)
             left = out.stopped == "left"
             self.sometimes.reach("leave" if left else "exclusion")
             if host.log is not None:
@@ -170,12 +177,17 @@ class World:
     def _dies_here(self, host: Host, out: Outbox) -> bool:
         """Crash in this step, with a share of its sends sent, if it is a step worth crashing in."""
         assert host.doomed is not None
-        effects = [(destination, pdu) for destinations, pdu in out.sends for destination in destinations]
+        effects: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+            (self._multicast, (host.id, (destination,), pdu))
+            for destinations, pdu in out.sends
+            for destination in destinations
+        ]
+        effects += [(self.send_on_link, (link, host.id, frame)) for link, frame in out.links]
         sent = int(len(effects) * host.doomed)
         if not sent and (host.doomed > 0 or not out.deliveries):
             return False
-        for destination, pdu in effects[:sent]:
-            self._multicast(host.id, (destination,), pdu)
+        for effect, arguments in effects[:sent]:
+            effect(*arguments)
         self.sometimes.reach("crash")
         if sent:
             self.sometimes.reach("crash inside a multicast")
@@ -211,6 +223,7 @@ class World:
     def _view(self, host: Host, view: View) -> None:
         self.sometimes.reach("view change")
         host.view = view
+        self.on_view(host)
         if host.log is not None:
             members = tuple(str(self.names.name(member)) for member in view.members)
             host.log.event("view", self.now, peer=str(view.number), destinations=members)
@@ -221,8 +234,18 @@ class World:
             awaited = self.names.name(hold.awaited)
             note = f"waits until batch {hold.number} of {awaited} is {hold.reason}"
             log.messages("hold", self.now, hold.batch.messages, 0, peer=str(awaited), note=note)
+        for carried in out.carried:
+            log.messages(carried.event, self.now, carried.messages, 0, peer=f"link {carried.link}")
         for batch in out.stable:
             log.messages("stable", self.now, batch.messages, 0)
+
+
+def _no_links(link: LinkId, source: ProcessId, pdu: LinkPdu) -> None:
+    raise LookupError(f"there is no link {link}")
+
+
+def _nobody_cares(host: Host) -> None:
+    """Where nothing hangs on a process but itself."""
 
 
 def control_bytes(batch: Batch) -> int:

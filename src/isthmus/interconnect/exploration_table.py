@@ -1,0 +1,66 @@
+"""The `[exploration]` table: which few messages the explorer has sent, and how many gateways it crashes.
+
+All of it is optional. What is sent matters more than how much: two messages of one process and one of another show
+other mistakes than three of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from isthmus.core.ids import ProcessName
+from isthmus.interconnect.problem import choose_from, quote
+from isthmus.interconnect.toml_table import Table, describe
+
+Stability: TypeAlias = Literal["late", "any"]
+
+MAX_SENDS = 64
+MAX_CRASHES = 64
+MAX_STATES = 1_000_000_000
+
+_STABILITIES: tuple[Stability, ...] = ("late", "any")
+_EXAMPLE = 'write "system/process"'
+
+
+class Exploration(Struct, frozen=True, kw_only=True):
+    """`sends` names the sender of each message; None deals a few over all processes. `stability`: see the design note."""
+
+    sends: tuple[ProcessName, ...] | None = None
+    crashes: int = 0
+    stability: Stability = "late"
+    max_states: int = 2_000_000
+
+
+def read_exploration(table: Table, processes: Mapping[str, tuple[str, ...]]) -> Exploration:
+    """`processes` are those of each system, to find names that nobody has."""
+    default = Exploration()
+    exploration = Exploration(
+        sends=_sends(table, processes),
+        crashes=table.integer("crashes", default.crashes, 0, MAX_CRASHES),
+        stability=table.choice("stability", _STABILITIES, default.stability),
+        max_states=table.integer("max-states", default.max_states, 1, MAX_STATES),
+    )
+    table.close()
+    return exploration
+
+
+def _sends(table: Table, processes: Mapping[str, tuple[str, ...]]) -> tuple[ProcessName, ...] | None:
+    """One entry per message, so that the same name may stand there several times."""
+    value = table.take("sends")
+    if value is None:
+        return None
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_SENDS:
+        found = f"{len(value)} of them" if isinstance(value, list) else describe(value)
+        table.refuse("sends", f"must be an array of 1 to {MAX_SENDS} processes, not {found}", _EXAMPLE)
+        return None
+    known = [f"{system}/{name}" for system, names in processes.items() for name in names]
+    for index, each in enumerate(value):
+        if not isinstance(each, str):
+            table.refuse_element("sends", index, f"must be a process, not {describe(each)}", _EXAMPLE)
+        elif each not in known:
+            way_out = choose_from(each, known, "the processes are")
+            table.refuse_element("sends", index, f"there is no process {quote(each)}", way_out)
+    return tuple(ProcessName(*each.split("/")) for each in value if each in known)

@@ -1,0 +1,148 @@
+"""Simulated links between gateways: FIFO, lossless while both ends live, with delay and bandwidth, and with cuts.
+
+A cut holds everything up; what was put on the link meanwhile arrives after it is mended, as over a connection that
+resumes. When an end crashes, what was on its way to it is gone. The ends are told that the link is down when it has
+been useless for `DEAD_AFTER`, and that it is up, with whom, when it works again.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from isthmus.core.codec import body_of
+from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
+from isthmus.core.pdu import LinkPdu
+from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.interconnect.simulation_table import Exponential, Fixed, LinkNetwork
+from isthmus.simulator.network import FRAME_OVERHEAD
+from isthmus.simulator.world import Host, World
+
+DEAD_AFTER: Nanos = 300 * MILLISECOND
+RECONNECT: Nanos = 20 * MILLISECOND
+
+
+class Link:
+    """One link. `slots` are its two ends; everything below comes in pairs, by end."""
+
+    def __init__(self, world: World, link: LinkId, slots: tuple[int, int], line: LinkNetwork, rng: Random) -> None:
+        self.world = world
+        self.id = link
+        self.slots = slots
+        self.bytes_sent = [0, 0]
+        self.frames_sent = [0, 0]
+        self._line = line
+        self._rng = rng
+        self._busy_until: list[Nanos] = [0, 0]
+        self._last_arrival: list[Nanos] = [0, 0]
+        self._cuts = 0
+        self._sessions = 0
+        self._connected: tuple[ProcessId, ProcessId] | None = None
+        self._held_up: list[tuple[int, LinkPdu]] = []
+        self._down_at: Nanos | None = None
+        self._up = [False, False]
+
+    def _host(self, end: int) -> Host:
+        return self.world.hosts[self.slots[end]]
+
+    # Life of the link
+
+    def check(self) -> None:
+        """Connect, notice a new process at an end, or notice that nothing works: to be called whenever that may be."""
+        alive = all(self._host(end).alive and self._host(end).view is not None for end in (0, 1))
+        ends = (self._host(0).id, self._host(1).id)
+        if alive and not self._cuts:
+            self._down_at = None
+            if self._connected != ends:
+                self._sessions += 1
+                self._connected = ends
+                self._held_up.clear()
+                self._up = [False, False]
+            self.world.at(self.world.now + RECONNECT, self._tell_up, self._sessions)
+        elif self._down_at is None:
+            self._down_at = self.world.now + DEAD_AFTER
+            self.world.at(self._down_at, self._tell_down, self._down_at)
+
+    def connect_at_once(self) -> None:
+        """The beginning of a run: everybody is there."""
+        self._sessions += 1
+        self._connected = (self._host(0).id, self._host(1).id)
+        self._tell_up(self._sessions)
+
+    def _tell_up(self, session: int) -> None:
+        if session != self._sessions or self._cuts:
+            return
+        for end in (0, 1):
+            if not self._up[end] and self._host(end).alive:
+                self._up[end] = True
+                self._step(end, "link_up", self.id, self._host(1 - end).id)
+                self._step(end, "link_ready", self.id)
+        held_up, self._held_up = self._held_up, []
+        for end, pdu in held_up:
+            self._carry(end, pdu)
+
+    def _tell_down(self, due: Nanos) -> None:
+        if self._down_at == due:
+            for end in (0, 1):
+                if self._up[end]:
+                    self._up[end] = False
+                    self._step(end, "link_down", self.id)
+
+    def cut(self) -> None:
+        self._cuts += 1
+        self.check()
+
+    def mend(self) -> None:
+        self._cuts = max(0, self._cuts - 1)
+        self.check()
+
+    def mend_for_good(self) -> None:
+        self._cuts = 0
+        self.check()
+
+    # Frames
+
+    def send(self, source: ProcessId, pdu: LinkPdu) -> None:
+        end = 0 if self._host(0).id == source else 1
+        if self._cuts:
+            self._held_up.append((end, pdu))
+        else:
+            self._carry(end, pdu)
+
+    def _carry(self, end: int, pdu: LinkPdu) -> None:
+        now = self.world.now
+        leaves = now
+        size = len(body_of(pdu)) + FRAME_OVERHEAD
+        self.bytes_sent[end] += size
+        self.frames_sent[end] += 1
+        if self._line.bandwidth is not None:
+            leaves = max(now, self._busy_until[end]) + size * 8 * SECOND // self._line.bandwidth
+            self._busy_until[end] = leaves
+        arrival = max(leaves + self._draw(), self._last_arrival[end] + 1)
+        self._last_arrival[end] = arrival
+        self.world.at(leaves, self._left, end, self._sessions)
+        self.world.at(arrival, self._arrive, 1 - end, pdu, self._sessions)
+
+    def _draw(self) -> Nanos:
+        delay = self._line.delay
+        if isinstance(delay, Fixed):
+            return delay.delay
+        if isinstance(delay, Exponential):
+            return round(self._rng.expovariate(1) * delay.mean)
+        return delay.minimum + int(self._rng.random() * (delay.maximum - delay.minimum))
+
+    def _left(self, end: int, session: int) -> None:
+        if session == self._sessions and self.world.now >= self._busy_until[end]:
+            self._step(end, "link_ready", self.id)
+
+    def _arrive(self, end: int, pdu: LinkPdu, session: int) -> None:
+        if session != self._sessions:
+            return
+        if self._cuts:
+            self._held_up.append((1 - end, pdu))
+        else:
+            self._step(end, "from_link", self.id, [pdu])
+
+    def _step(self, end: int, action: str, *arguments: object) -> None:
+        host = self._host(end)
+        if host.alive and isinstance(host.endpoint, GatewayMember):
+            self.world.step(host, getattr(host.endpoint, action), *arguments)

@@ -1,0 +1,123 @@
+"""One simulated system: its processes and gateways, their application, and what goes wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from msgspec import structs
+
+from isthmus.core.endpoint import Member, View
+from isthmus.core.ids import ProcessId, incarnation_of
+from isthmus.interconnect.gateway import JoinGateway
+from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.interconnect.plan import JoinPlan, plans
+from isthmus.interconnect.topology import System, Topology
+from isthmus.ordering.group import GroupMember
+from isthmus.ordering.orders import ORDERS
+from isthmus.ordering.window import GroupSettings
+from isthmus.simulator.faults import draw_plan
+from isthmus.simulator.nemesis import Nemesis
+from isthmus.simulator.workload import Application
+from isthmus.simulator.world import Host, World
+from isthmus.trace.schema import Role
+from isthmus.trace.writer import ProcessLog
+
+SIMULATED_WINDOW = 512
+"""Small, so that back-pressure is met in short runs."""
+
+LogFactory = Callable[[ProcessId, Role], ProcessLog]
+
+
+class SimulatedSystem:
+    """Starts the members of one system and keeps starting new ones where a fault plan wants it."""
+
+    def __init__(
+        self, topology: Topology, system: System, world: World, seed: int, open_log: LogFactory, names: list[str]
+    ) -> None:
+        self.system = system
+        self.world = world
+        self.slots = list(topology.slots(system.name))
+        self.gateways = set(topology.gateway_slots(system.name)) if topology.joins else set()
+        self.joins: tuple[JoinPlan, ...] = plans(topology, system.name) if topology.joins else ()
+        self._names = names
+        self._open_log = open_log
+        self._incarnations: dict[int, int] = {}
+        simulation = topology.simulation
+        self.application = Application(
+            world, Random(f"workload {seed} {system.name}"), simulation.workload, simulation.duration
+        )
+        self.settings = GroupSettings(
+            heartbeat=system.heartbeat,
+            suspect_after=system.suspect_after,
+            retry_after=2 * system.heartbeat,
+            uniform=system.delivery == "uniform",
+            window_messages=SIMULATED_WINDOW,
+        )
+        senders = simulation.workload.senders
+        self._senders = {
+            slot
+            for slot in topology.process_slots(system.name)
+            if senders is None or names[slot] in {str(sender) for sender in senders}
+        }
+        plan = draw_plan(
+            Random(f"faults {seed} {system.name}"),
+            simulation.faults,
+            simulation.network,
+            self.slots,
+            simulation.duration,
+            system.suspect_after,
+        )
+        self.nemesis = Nemesis(world, self.slots, plan, self._revive, self._spare)
+        for slot in self.slots:
+            self._start(slot, joining=False)
+
+    def _start(self, slot: int, *, joining: bool) -> None:
+        process = incarnation_of(slot, self._incarnations.get(slot, 0))
+        is_gateway = slot in self.gateways
+        log = self._open_log(process, "gateway" if is_gateway else "app")
+        host = Host(self._endpoint(process, is_gateway, joining), log, self._on_batch(is_gateway))
+        log.event("join" if joining else "start", self.world.now)
+        if not joining:
+            host.view = View(1, tuple(self.slots))
+            members = tuple(self._names[member] for member in self.slots)
+            log.event("view", self.world.now, peer="1", destinations=members)
+        self.world.start(host)
+        if slot in self._senders:
+            self.application.begin(host)
+
+    def _endpoint(self, process: ProcessId, is_gateway: bool, joining: bool) -> Member:
+        make_order = ORDERS[self.system.order]
+        if not is_gateway:
+            return GroupMember(process, self.slots, make_order, self.settings, self.world.now, joining=joining)
+        settings = structs.replace(self.settings, auto_confirm=False)
+        group = GroupMember(process, self.slots, make_order, settings, self.world.now, joining=joining)
+        return GatewayMember(group, JoinGateway(process, self.slots, self.joins, 2 * settings.suspect_after))
+
+    def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
+        return _nothing if is_gateway else self.application.on_batch
+
+    def _revive(self, slot: int) -> None:
+        if slot not in self.gateways:
+            self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
+            self._start(slot, joining=True)
+
+    def _spare(self, host: Host) -> bool:
+        """A join needs a live gateway on each side; who is about to crash does not count."""
+        slot = self._slot(host)
+        for plan in self.joins:
+            others = [self.world.hosts[fellow] for fellow in plan.fellows if fellow != slot]
+            if slot in plan.fellows and not any(other.alive and other.doomed is None for other in others):
+                return False
+        if slot in self.gateways:
+            self.world.sometimes.reach("gateway crashed")
+            if any(slot == plan.fellows[0] for plan in self.joins):
+                self.world.sometimes.reach("sequencer crashed")
+        return True
+
+    def _slot(self, host: Host) -> int:
+        return next(slot for slot in self.slots if self.world.hosts[slot] is host)
+
+
+def _nothing(host: Host, batch: object) -> None:
+    """Gateways' own deliveries are not application events."""
