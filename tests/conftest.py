@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, settings
 
 # No deadline and no complaint about slowness: the machine may be busy, and time is nowhere a property under test.
 settings.register_profile("isthmus", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# `pytest --hypothesis-profile soak`: the same tests, on many more examples.
+settings.register_profile("soak", settings.get_profile("isthmus"), max_examples=5000)
 settings.load_profile("isthmus")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import get_args
 
 import msgspec
 import pytest
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 from isthmus.core.codec import MAX_FRAME, VERSION, FrameError, FrameReader, body_of, decode_all, decode_body, encode
 from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, MAX_PAYLOAD, Batch, Message
 from isthmus.core.pdu import Ack, Join, Pdu, Status
-from pdu_strategies import KINDS, MAX_NUMBER, pdus
+from pdu_strategies import KINDS, pdus
 
+MAX_NUMBER = 1 << 62
 BATCH = Batch(1, 2, 3, [4, 5], 6, [Message(7, 8, b"nine")])
 
 
@@ -32,10 +32,6 @@ def decode_or_refuse(data: bytes) -> list[Pdu] | None:
 
 
 # Round trips
-
-
-def test_the_strategies_know_every_kind_of_pdu() -> None:
-    assert set(KINDS) == set(get_args(Pdu))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

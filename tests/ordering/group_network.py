@@ -18,8 +18,8 @@ from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Fetch, Install, Join, Pdu, Prepare, Promise, Propose, Safe, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.group import GroupMember
-from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.order import Order
+from isthmus.ordering.window import GroupSettings
 
 HEARTBEAT = 20 * MILLISECOND
 SUSPECT_AFTER = 200 * MILLISECOND
@@ -64,6 +64,10 @@ class Network:
 
     def __getitem__(self, member: int) -> GroupMember:
         return self.members[member]
+
+    def say(self, comment: str) -> None:
+        """A line for whoever reads the journal."""
+        self.journal.append(f"# {comment}")
 
     # What an application does
 
@@ -153,6 +157,7 @@ class Network:
         self.now = end
 
     def wake(self, member: int) -> None:
+        self.journal.append(f"p{member} wakes")
         self.step(member, self[member].wake)
 
     def inject(self, source: int, destination: int, *pdus: Pdu) -> None:

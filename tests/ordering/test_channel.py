@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -136,7 +138,7 @@ def test_retries_to_a_silent_receiver_become_rare_but_never_stop() -> None:
     outgoing = sent(1)
     outgoing.acknowledge(1, 1, 1, 0)
     tries = [now for now in range(0, 200 * RETRY, RETRY // 2) if outgoing.overdue(now)]
-    pauses = [(later - earlier) // RETRY for earlier, later in zip(tries, tries[1:], strict=False)]
+    pauses = [(later - earlier) // RETRY for earlier, later in pairwise(tries)]
     assert pauses[:4] == [2, 4, 8, 16]
     assert set(pauses[4:]) == {MAX_BACKOFF}
     assert outgoing.acknowledge(2, 0, 0, 200 * RETRY) == []

@@ -10,8 +10,8 @@ from isthmus.core.message import Batch
 from isthmus.core.pdu import Ack, Safe, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.window import GroupSettings
 
 FAST = GroupSettings(uniform=False)
 
@@ -58,12 +58,15 @@ def test_fast_delivery_takes_one_hop_whatever_the_size() -> None:
     assert hops_until(network, 7, "m") == 1
 
 
-def test_a_process_alone_delivers_to_itself_at_once() -> None:
-    for order in (FifoOrder, CausalOrder, TotalOrder):
-        network = Network(1, order)
-        network.broadcast(1, "m")
-        assert network.delivered(1) == ["m"]
-        assert network.under_way == []
+@pytest.mark.parametrize("order", [FifoOrder, CausalOrder, TotalOrder])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_process_that_is_a_quorum_by_itself_delivers_its_own_at_once(order: type, size: int) -> None:
+    network = Network(size, order)
+    out = network.step(1, network[1].broadcast, [b"m"])
+    assert out is not None
+    assert network.delivered(1) == ["m"]
+    assert out.holds == []
+    assert len(network.under_way) == size - 1
 
 
 def test_a_batch_is_delivered_only_when_a_quorum_holds_it() -> None:

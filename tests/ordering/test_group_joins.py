@@ -10,9 +10,9 @@ from isthmus.core.message import MAX_MEMBERS, Batch
 from isthmus.core.pdu import Accept, Excluded, Install, Join, Leave, Prepare, Proposal, Propose, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.membership import EXCLUDED
 from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.window import GroupSettings
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
 NEWCOMER = 7
@@ -367,7 +367,7 @@ def test_one_that_has_left_sends_and_delivers_nothing_more_while_it_lingers(unif
 
 
 def test_a_proposal_that_leaves_out_the_coordinator_is_carried_through() -> None:
-    """p1 proposed to go on without p2 and died after p3 had accepted. p2 takes over: it must decide its own exclusion."""
+    """p1 proposed to go on without p2, others accepted, p1 died. p2 takes over, and must decide its own exclusion."""
     network = Network(5)
     proposal = Proposal([1, 3, 4, 5], [1, 2, 3, 4, 5], [0, 0, 0, 0, 0])
     for member in (3, 4):

@@ -11,9 +11,9 @@ from isthmus.core.message import Batch
 from isthmus.core.pdu import Accept, Ack, Excluded, Fetch, Install, Prepare, Promise, Propose, Safe, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.membership import EXCLUDED
 from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.window import GroupSettings
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
 """Long enough to suspect somebody and go on without him."""

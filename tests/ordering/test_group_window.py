@@ -9,8 +9,8 @@ from isthmus.core.message import Batch
 from isthmus.core.pdu import Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.window import GroupSettings
 from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.window import GroupSettings
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
 BY_HAND = GroupSettings(auto_confirm=False)

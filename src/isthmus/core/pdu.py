@@ -280,7 +280,10 @@ class SiteBegin(_Pdu, frozen=True, tag="site-begin"):
 
 
 class SiteState(_Pdu, frozen=True, tag="site-state"):
-    """To a fellow that has just come: one join as it stood when its first view began. `last` ends the sequence."""
+    """To a fellow that has just come: one join as it stood when its first view began. `last` ends the sequence.
+
+    `unfinished` are the local batches that this join has to confirm: (sender, number, origin, sequence number).
+    """
 
     join: Number
     view: Number
@@ -291,6 +294,7 @@ class SiteState(_Pdu, frozen=True, tag="site-state"):
     final: Marks
     received: Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
     imported: Marks
+    unfinished: Annotated[list[tuple[Number, Number, Number, Number]], Meta(max_length=1 << 20)]
     last: bool
 
 

@@ -16,6 +16,7 @@ from isthmus.interconnect.problem import choose_from, quote
 from isthmus.interconnect.toml_table import Table, describe
 
 Stability: TypeAlias = Literal["late", "any"]
+"""When gateways hear that a batch is settled: when nothing else can happen, or at any time."""
 
 MAX_SENDS = 64
 MAX_CRASHES = 64
@@ -26,7 +27,7 @@ _EXAMPLE = 'write "system/process"'
 
 
 class Exploration(Struct, frozen=True, kw_only=True):
-    """`sends` names the sender of each message; None deals a few over all processes. `stability`: see the design note."""
+    """`sends` names the sender of each message; None deals a few over all processes."""
 
     sends: tuple[ProcessName, ...] | None = None
     crashes: int = 0

@@ -24,6 +24,7 @@ from isthmus.core.pdu import (
     SiteOpen,
     SiteProgress,
     SiteResume,
+    SiteState,
 )
 from isthmus.interconnect.outgoing import Outstanding, Run
 from isthmus.interconnect.plan import JoinPlan
@@ -49,7 +50,17 @@ class Export:
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._out: GatewayOutbox | None = None
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
+
+    def start(self, fellows: tuple[ProcessId, ...]) -> None:
+        """The beginning of everything: all are there, all links are taken to work."""
+        self.fellows = fellows
         self.share.begin([], tuple(self.links_up), self.leads)
+
+    def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
+        """Come to a join that runs: carry nothing until an epoch begins that counts on us."""
+        self.fellows = fellows
+        self.links_up.update(dict.fromkeys(self._my_links, False))
+        self.share.begin([], (), leading=False)
 
     # Who is who
 
@@ -80,7 +91,7 @@ class Export:
         """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
         lost = [fellow for fellow in self.fellows if fellow not in fellows]
         self.fellows = fellows
-        gone = {slot_of(fellow) for fellow in lost} - {slot_of(fellow) for fellow in fellows}
+        gone = {slot_of(fellow) for fellow in lost}
         for end in self.plan.links:
             if end.near in gone:
                 self.links_up[end.link] = False
@@ -91,7 +102,7 @@ class Export:
         if not self.links_up[link]:
             self.links_up[link] = True
             out.site.append((self._others(), SiteLink(self.plan.join, link, True)))
-            self._reconsider(now, out)
+            self.renew(now, out)
         if self.opening:
             out.links.append((link, Open(self.epoch)))
 
@@ -122,6 +133,7 @@ class Export:
         if self.leads:
             self.epoch = ((self.epoch >> 16) + 1) << 16 | slot_of(self.owner)
             self.opening = True
+            self.share.pause()
             self._say_open(now, out)
 
     def _say_open(self, now: Nanos, out: GatewayOutbox) -> None:
@@ -138,6 +150,7 @@ class Export:
             return
         self.epoch = pdu.epoch
         self.opening = True
+        self.share.pause()
         self._pass_open_on(out)
 
     def resumed(self, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
@@ -157,6 +170,9 @@ class Export:
             self.resumed(pdu.epoch, pdu.final, out)
         elif source == self.leader and pdu.epoch >= self.epoch and (self.opening or pdu.epoch > self.epoch):
             self.epoch = pdu.epoch
+            for link in self.links_up:
+                if link not in self._my_links:
+                    self.links_up[link] = link in pdu.links
             self._begin(dict(pdu.final), pdu.links, out)
 
     def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
@@ -165,10 +181,11 @@ class Export:
         self._out = out
         self.share.begin(list(self.outstanding.after(final)), links, self.leads)
 
-    def _reconsider(self, now: Nanos, out: GatewayOutbox) -> None:
-        """A link came back. Shares by origin and by count divide by links, so they need an epoch to use it."""
-        if self.plan.share != "striped" and not self.opening:
-            self.renew(now, out)
+    def catch_up(self, pdu: SiteState, earlier: list[Message]) -> None:
+        """What a fellow has kept from before our time."""
+        self.outstanding.confirm(pdu.confirmed)
+        self.outstanding.add_earlier(earlier)
+        self.epoch = max(self.epoch, pdu.export_epoch)
 
     # Word from fellows and from the far side
 
@@ -177,10 +194,8 @@ class Export:
         if not changed:
             return
         self.links_up[pdu.link] = pdu.up
-        if pdu.up:
-            self._reconsider(now, out)
-        else:
-            self.renew(now, out)
+        # Every link that works is to be used, and none that does not: either way it takes an epoch.
+        self.renew(now, out)
 
     def on_broken(self, epoch: int, now: Nanos, out: GatewayOutbox) -> None:
         """The far side has lost a gateway, is a new one, or knows of a later epoch than we do."""

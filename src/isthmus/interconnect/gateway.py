@@ -7,7 +7,7 @@ when every join that the batch went out by has confirmed it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Self
 
@@ -36,10 +36,12 @@ from isthmus.core.pdu import (
     SitePdu,
     SiteProgress,
     SiteResume,
+    SiteState,
 )
 from isthmus.interconnect.export import Export
 from isthmus.interconnect.imports import Import
 from isthmus.interconnect.plan import JoinPlan, plans
+from isthmus.interconnect.share import cut_into_blocks
 from isthmus.interconnect.topology import Topology
 
 RETRY_AFTER: Nanos = 100 * MILLISECOND
@@ -54,6 +56,8 @@ class JoinGateway:
         members: Sequence[ProcessId],
         plans: Sequence[JoinPlan],
         retry_after: Nanos = RETRY_AFTER,
+        *,
+        joining: bool = False,
     ) -> None:
         self.id = owner
         mine = [plan for plan in plans if slot_of(owner) in plan.fellows]
@@ -64,13 +68,21 @@ class JoinGateway:
         }
         self._peers: dict[LinkId, ProcessId] = {}
         self._unfinished: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
-        self._set_fellows(members)
+        self._first_view: int | None = None if joining else 1
+        self._base: dict[ProcessId, int] = {}
+        self._past: dict[int, list[Message]] = {}
+        self._too_early: list[tuple[ProcessId, Sequence[SitePdu]]] = []
+        self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
+        for join, export in self.exports.items():
+            if not joining:
+                export.start(_fellows(export.plan, members))
+                self.imports[join].fellows = export.fellows
+            self.imports[join].ready = not joining
 
-    def _set_fellows(self, members: Sequence[ProcessId]) -> None:
-        for export in self.exports.values():
-            export.fellows = _fellows(export.plan, members)
-            export.share.begin([], tuple(export.links_up), export.leads)
-            self.imports[export.plan.join].fellows = export.fellows
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether this gateway knows all that its fellows know of the time before it came."""
+        return all(imports.ready for imports in self.imports.values())
 
     # The own system
 
@@ -93,9 +105,84 @@ class JoinGateway:
     def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
+            if self._first_view is None:
+                export.start_late(fellows)
+                self.imports[join].fellows = fellows
+                continue
+            before = export.fellows
             self.imports[join].view(fellows, export.links_up, out)
             export.view(fellows, now, out)
+            newcomers = tuple(fellow for fellow in fellows if fellow not in before)
+            if newcomers and self.id == next(fellow for fellow in fellows if fellow in before):
+                out.site.extend((newcomers, state) for state in self._state(join, view))
+        if self._first_view is None:
+            self._first_view = view.number
+            for source, pdus in self._too_early:
+                self.from_site(source, pdus, now, out)
+            self._too_early.clear()
         self._end_of_step(out)
+
+    def _state(self, join: int, view: View) -> Iterator[SiteState]:
+        """All that a newcomer needs, in pieces that fit a frame."""
+        export, imports = self.exports[join], self.imports[join]
+        pieces = cut_into_blocks(list(export.outstanding.after({})), export.outstanding) or [[]]
+        for index, runs in enumerate(pieces, 1):
+            yield SiteState(
+                join=join,
+                view=view.number,
+                export_epoch=export.epoch,
+                confirmed=sorted(export.outstanding.confirmed.items()),
+                outstanding=export.outstanding.messages(runs),
+                import_epoch=imports.epoch,
+                final=sorted(imports.final.items()),
+                received=imports.received,
+                imported=sorted(imports.imported.items()),
+                unfinished=self._unfinished_by(export) if index == len(pieces) else [],
+                last=index == len(pieces),
+            )
+
+    def _unfinished_by(self, export: Export) -> list[tuple[ProcessId, int, ProcessId, int]]:
+        return [
+            (sender, number, origin, seq)
+            for sender, queue in self._unfinished.items()
+            for number, needs in queue
+            for needed, origin, seq in needs
+            if needed is export
+        ]
+
+    def begin_behind(self, base: Mapping[ProcessId, int]) -> None:
+        """Of each sender the batches up to `base` were delivered here before this gateway came."""
+        self._base = dict(base)
+
+    def _on_state(self, pdu: SiteState, out: GatewayOutbox) -> None:
+        """What a fellow knows of the time before we came; the last piece makes us one of them."""
+        export, imports = self.exports[pdu.join], self.imports[pdu.join]
+        if imports.ready or pdu.view != self._first_view:
+            return
+        self._past.setdefault(pdu.join, []).extend(pdu.outstanding)
+        if not pdu.last:
+            return
+        messages = self._past.pop(pdu.join)
+        export.catch_up(pdu, messages)
+        imports.catch_up(pdu, out)
+        for sender, number, origin, seq in pdu.unfinished:
+            self._inherited.setdefault((sender, number), []).append((export, origin, seq))
+        if self.is_caught_up:
+            self._inherit()
+            self._confirmed(True, out)
+
+    def _inherit(self) -> None:
+        """Put the unfinished batches of the past before those of our own time."""
+        past: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
+        for sender, number in sorted(self._inherited):
+            past.setdefault(sender, deque()).append((number, self._inherited[sender, number]))
+        for sender, number in self._base.items():
+            queue = past.setdefault(sender, deque())
+            if number and (not queue or queue[-1][0] < number):
+                queue.append((number, []))
+            queue.extend(self._unfinished.get(sender, ()))
+            self._unfinished[sender] = queue
+        self._inherited.clear()
 
     def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
         for join, imports in self.imports.items():
@@ -103,6 +190,8 @@ class JoinGateway:
 
     def _finish(self, sender: ProcessId, out: GatewayOutbox) -> None:
         """Tell the own system which batches of a sender are finished with, in their order."""
+        if not self.is_caught_up:
+            return
         queue = self._unfinished[sender]
         finished = 0
         while queue and all(export.outstanding.is_confirmed(origin, seq) for export, origin, seq in queue[0][1]):
@@ -154,6 +243,10 @@ class JoinGateway:
     # Fellows
 
     def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None:
+        if self._first_view is None:
+            # A fellow may see the view that lets us in before we do.
+            self._too_early.append((source, pdus))
+            return
         for pdu in pdus:
             export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)
             if export is None or imports is None or source not in export.fellows:
@@ -180,6 +273,8 @@ class JoinGateway:
                 imports.on_frozen(source, pdu, out)
             elif isinstance(pdu, SiteBegin):
                 imports.on_begin(pdu, out)
+            else:
+                self._on_state(pdu, out)
         self._end_of_step(out)
 
     def _confirmed(self, news: bool, out: GatewayOutbox) -> None:

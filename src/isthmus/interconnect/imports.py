@@ -23,6 +23,7 @@ from isthmus.core.pdu import (
     SiteBegin,
     SiteFreeze,
     SiteFrozen,
+    SiteState,
 )
 from isthmus.interconnect.export import FIRST_EPOCH
 from isthmus.interconnect.plan import JoinPlan
@@ -31,7 +32,8 @@ from isthmus.interconnect.plan import JoinPlan
 class Import:
     """`received` counts what was delivered here in this epoch; below 0 it counts what is still to come of older ones.
 
-    `frozen_for` is above `epoch` while a new epoch is being opened. `imported` is, per origin, the last message that
+    `frozen_for` is above `epoch` while a new epoch is being opened. `ready` is off at a gateway that has just come and
+    has not heard of the past yet. `imported` is, per origin, the last message that
     was delivered here; `handed` the last one that this gateway broadcast.
     """
 
@@ -41,6 +43,7 @@ class Import:
         self.fellows: tuple[ProcessId, ...] = plan.fellows
         self.epoch = FIRST_EPOCH
         self.frozen_for = 0
+        self.ready = True
         self.final: dict[ProcessId, int] = {}
         self.received = 0
         self.relayed = 0
@@ -54,6 +57,7 @@ class Import:
         self._settled: dict[ProcessId, int] = {}
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._reported = 0
+        self._at_begin: dict[ProcessId, int] = {}
 
     @property
     def leader(self) -> ProcessId:
@@ -74,7 +78,7 @@ class Import:
 
     def on_block(self, link: LinkId, block: Block, out: GatewayOutbox) -> None:
         """A block off a link. One of an older epoch is void; one of an epoch that has not begun here waits."""
-        if block.epoch > self.epoch:
+        if block.epoch > self.epoch or not self.ready:
             self._early.append((link, block))
             return
         if block.epoch < self.epoch or self.frozen or not block.messages:
@@ -88,7 +92,7 @@ class Import:
 
     def _relay_what_is_due(self, out: GatewayOutbox) -> None:
         """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us."""
-        while self._held and not self.frozen:
+        while self._held and self.ready and not self.frozen:
             position = max(self.received, self.relayed)
             messages = self._held.pop(position + 1, None)
             if messages is None:
@@ -224,14 +228,37 @@ class Import:
         self.final = dict(final)
         self._reports.clear()
         self._held.clear()
-        to_come = sum(max(0, seq - self.imported.get(origin, 0)) for origin, seq in self.final.items())
-        self.received = self.relayed = -to_come
+        self._at_begin = dict(self.imported)
+        self.received = self.relayed = -self._to_come()
         self._reported = 0
         resume = Resume(epoch, sorted(self.final.items()))
         out.links.extend((link, resume) for link in self._my_links)
+        self._take_early(out)
+
+    def _to_come(self) -> int:
+        """How much of `final` had not been delivered here when the epoch began."""
+        return sum(max(0, seq - self._at_begin.get(origin, 0)) for origin, seq in self.final.items())
+
+    def _take_early(self, out: GatewayOutbox) -> None:
         early, self._early = self._early, []
         for link, block in early:
             self.on_block(link, block, out)
+
+    def catch_up(self, pdu: SiteState, out: GatewayOutbox) -> None:
+        """How this join stood when our first view began; what we delivered since comes on top."""
+        if self.epoch > pdu.import_epoch:
+            # An epoch has begun since, and we did not know then what had been delivered before our time.
+            counted = self._to_come()
+            self._at_begin = dict(pdu.imported) | self._at_begin
+            self.received += counted - self._to_come()
+        else:
+            self.epoch = pdu.import_epoch
+            self.final = dict(pdu.final)
+            self.received += pdu.received
+        self.relayed = self.received
+        self.imported = dict(pdu.imported) | self.imported
+        self.ready = True
+        self._take_early(out)
 
     def invariants(self) -> None:
         position = max(self.received, self.relayed)

@@ -45,6 +45,9 @@ class Share(Protocol):
     def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
         """An epoch begins: these messages wait, in order; these links work; this gateway leads, or not."""
 
+    def pause(self) -> None:
+        """The epoch has ended. Until the next one begins, nothing may be put on a link."""
+
     def add(self, runs: Sequence[Run]) -> None:
         """Newly delivered here."""
 
@@ -70,6 +73,9 @@ class ByOrigin:
     def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
         self._links = tuple(links)
         self.add(waiting)
+
+    def pause(self) -> None:
+        """Only deliveries put anything on a link here, and those are withheld meanwhile."""
 
     def add(self, runs: Sequence[Run]) -> None:
         by_link: dict[LinkId, list[Run]] = {}
@@ -103,6 +109,7 @@ class Sequenced:
         self._carrier = carrier
         self._striped = plan.share == "striped"
         self._leading = False
+        self._paused = False
         self._links: tuple[LinkId, ...] = tuple(end.link for end in plan.links)
         self._waiting: deque[Run] = deque()
         self._next_number = 1
@@ -114,6 +121,7 @@ class Sequenced:
     def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
         self._links = tuple(links)
         self._leading = leading
+        self._paused = False
         self._waiting = deque(waiting) if leading else deque()
         self._next_number = 1
         self._received = 0
@@ -122,6 +130,9 @@ class Sequenced:
         for link in self._ready_here:
             self._offer(link)
         self._pump()
+
+    def pause(self) -> None:
+        self._paused = True
 
     def add(self, runs: Sequence[Run]) -> None:
         if self._parked:
@@ -133,7 +144,8 @@ class Sequenced:
     def ready(self, link: LinkId) -> None:
         if self._carrier.is_mine(link):
             self._ready_here[link] = None
-            self._offer(link)
+            if not self._paused:
+                self._offer(link)
         else:
             self._free[link] = None
         self._pump()
@@ -157,7 +169,7 @@ class Sequenced:
 
     def _pump(self) -> None:
         """Number what waits, as long as the window and (striped) a free link allow."""
-        while self._leading and self._waiting and self._next_number <= self._received + self._window():
+        while self._may_number():
             if self._striped:
                 if not self._free:
                     return
@@ -177,8 +189,9 @@ class Sequenced:
             else:
                 self._carrier.assign(link, first, runs)
 
-    def _window(self) -> int:
-        return WINDOW
+    def _may_number(self) -> bool:
+        within_window = self._next_number <= self._received + WINDOW
+        return self._leading and not self._paused and bool(self._waiting) and within_window
 
     def _take(self, link: LinkId) -> list[Run]:
         """The next block off `_waiting`; with sets, as far as it goes by the same link."""
@@ -241,6 +254,9 @@ class Counted:
         self._next_number = 1
         self._received = 0
         self._pump()
+
+    def pause(self) -> None:
+        """Only deliveries and progress put anything on a link here, and those are withheld meanwhile."""
 
     def add(self, runs: Sequence[Run]) -> None:
         self._waiting.extend(runs)

@@ -68,6 +68,9 @@ class GroupMember:
         self.incoming: dict[ProcessId, Incoming[Batch]] = {}
         self.view = View(0, ())
         self.membership = Membership(owner, None, self, self.detector, self.settings.retry_after)
+        self._joining = joining
+        # Of each sender, what was delivered here before this process came.
+        self.base: dict[ProcessId, int] = {}
         if not joining:
             view = View(1, tuple(members))
             self.membership.view = view
@@ -396,6 +399,8 @@ class GroupMember:
 
     def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
         """Begin a view in which everything up to `counts` is behind everybody."""
+        if self.view.number == 0:
+            self.base = dict(counts)
         self.view = view
         self._ranks = {member: rank for rank, member in enumerate(view.members)}
         self._own_rank = self._ranks[self.id]
@@ -417,10 +422,11 @@ class GroupMember:
         everyone = range(len(view.members))
         fast = not self.settings.uniform
         pairs = [is_quorum({member, self.id}, view.members) for member in view.members]
-        self._safe_on_arrival = [fast or (pairs[rank] and rank != self._own_rank) for rank in everyone]
+        self._safe_on_arrival = [fast or pair for pair in pairs]
         self._others_wait_for_safe = not fast and not all(pairs[rank] for rank in everyone if rank != self._own_rank)
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
-        self.stability.install(self.id, view.members, counts, self._departed)
+        caught_up = self.settings.auto_confirm or not self._joining
+        self.stability.install(self.id, view.members, counts, self._departed, caught_up=caught_up)
         self.detector.watch(self._peers, now)
 
     def _nothing_left_to_do(self) -> bool:
@@ -457,7 +463,8 @@ class GroupMember:
             stable = self.stability.stable(sender)
             assert stable <= confirmed <= stream.received, f"{sender}: {stable} <= {confirmed} <= {stream.received}"
             assert stream.log.last == stream.received, f"{sender}: log ends at {stream.log.last}"
-            assert stream.log.first <= stable + 1, f"{sender}: freed {stream.log.first - 1} of {stable} stable"
+            kept_from = max(stable, self.base.get(sender, 0)) + 1
+            assert stream.log.first <= kept_from, f"{sender}: freed {stream.log.first - 1} of {kept_from - 1} stable"
             assert all(number > stream.received for number in stream.early), f"{sender}: early batch is late"
         for hold in self.order.waiting():
             assert hold.batch.number > self.stability.mine.get(hold.batch.sender, 0), f"held after delivery: {hold}"

@@ -48,13 +48,20 @@ class Stability:
         members: Sequence[ProcessId],
         cut: Mapping[ProcessId, int],
         departed: Collection[ProcessId],
+        *,
+        caught_up: bool = True,
     ) -> None:
-        """A view begins. Members that stay keep their counts, members that come start at the cut.
+        """A view begins. Members that stay keep their counts; those that come say for themselves what they confirm.
 
-        Of senders outside the view only those in `departed` have anything left that can become stable.
+        A process that comes itself has nothing to do with the past, so it confirms all of it, unless it is not
+        `caught_up`: a gateway takes over what its fellows have not finished with. Of senders outside the view only
+        those in `departed` have anything left that can become stable.
         """
         senders = (*members, *departed)
-        rows = {member: self.rows.get(member, cut) for member in members}
+        stable = {sender: self.stable(sender) for sender in cut} if self.rows else cut
+        rows = {member: self.rows.get(member, stable) for member in members}
+        if owner not in self.rows and not caught_up:
+            rows[owner] = {}
         self.rows = {member: {sender: row.get(sender, 0) for sender in senders} for member, row in rows.items()}
         self.mine = self.rows[owner]
 

@@ -23,15 +23,20 @@ MAX_PLACED = 1 << 16
 
 
 class TotalOrder:
-    """`plan` is the order still to be delivered: (rank, number of the sequencer's batch that says so)."""
+    """`plan` is the order still to be delivered: (rank, number of the sequencer's batch that says so).
 
-    __slots__ = ("_members", "_own_rank", "_plan", "_queues", "_safe", "_unplaced")
+    By rank, `placed` counts the batches that have a place, and `delivered` those that have left it.
+    """
+
+    __slots__ = ("_delivered", "_members", "_own_rank", "_placed", "_plan", "_queues", "_safe", "_unplaced")
 
     def __init__(self) -> None:
         self._members: tuple[ProcessId, ...] = ()
         self._own_rank = 0
         self._queues: list[deque[Batch]] = []
         self._safe: list[int] = []
+        self._placed: list[int] = []
+        self._delivered: list[int] = []
         self._plan: deque[tuple[int, int]] = deque()
         self._unplaced: list[int] = []
 
@@ -40,6 +45,8 @@ class TotalOrder:
         self._own_rank = own_rank
         self._queues = [deque() for _ in members]
         self._safe = list(counts)
+        self._placed = list(counts)
+        self._delivered = list(counts)
         self._plan.clear()
         self._unplaced.clear()
 
@@ -69,7 +76,9 @@ class TotalOrder:
         if rank == SEQUENCER:
             for placed, count in zip(batch.stamp[::2], batch.stamp[1::2], strict=True):
                 self._plan.extend([(placed, batch.number)] * count)
+                self._placed[placed] += count
             self._plan.append((SEQUENCER, batch.number))
+            self._placed[SEQUENCER] = batch.number
         elif self._own_rank == SEQUENCER:
             self._unplaced.append(rank)
         self._drain(ready)
@@ -98,9 +107,15 @@ class TotalOrder:
                 yield self._why(rank, batch)
 
     def _why(self, rank: int, batch: Batch) -> Hold:
+        """Its own safety, or a place, or that of the place, or whatever comes first in the order."""
         if batch.number > self._safe[rank]:
             return Hold(batch, "safe", batch.sender, batch.number)
-        return Hold(batch, "ordered", self._members[SEQUENCER], self._safe[SEQUENCER] + 1)
+        if batch.number > self._placed[rank]:
+            return Hold(batch, "ordered", self._members[SEQUENCER], self._placed[SEQUENCER] + 1)
+        first, placed_by = self._plan[0]
+        if placed_by > self._safe[SEQUENCER]:
+            return Hold(batch, "safe", self._members[SEQUENCER], placed_by)
+        return Hold(batch, "delivered", self._members[first], self._delivered[first] + 1)
 
     def _drain(self, ready: list[Batch]) -> None:
         plan, safe, queues = self._plan, self._safe, self._queues
@@ -111,3 +126,4 @@ class TotalOrder:
                 return
             plan.popleft()
             ready.append(queue.popleft())
+            self._delivered[rank] = ready[-1].number

@@ -1,9 +1,9 @@
 """What the two ends of a link remember of each other across connections. Pure: no clock, no socket.
 
-A session is between two lives: two processes, each for as long as it runs. It numbers the frames of either direction from
-1. Frames sent are kept until the other life has said that it has them; so a new connection goes on exactly behind the last
-frame that arrived, with nothing lost and nothing twice. With a new life begins a new session; what was kept for the old one is
-discarded, since its addressee no longer exists.
+A session is between two lives: two processes, each for as long as it runs. It numbers the frames of either direction
+from 1. Frames sent are kept until the other life has said that it has them; so a new connection goes on exactly
+behind the last frame that arrived, with nothing lost and nothing twice. With a new life begins a new session; what
+was kept for the old one is discarded, since its addressee no longer exists.
 
 Invariants: the kept frames are those numbered `acknowledged + 1` … `accepted`, in order: first those in `written`,
 which are on their way on the present connection, then those in `unwritten`.
@@ -35,7 +35,18 @@ class LinkOverflow(RuntimeProblem):
 class LinkSession:
     """One session of link `link` with the process `peer` in its life `life`; at most `limit` bytes are kept."""
 
-    __slots__ = ("_limit", "_link", "_unwritten", "_written", "acknowledged", "kept_bytes", "life", "peer", "received")
+    __slots__ = (
+        "_limit",
+        "_link",
+        "_sent",
+        "_unwritten",
+        "_written",
+        "acknowledged",
+        "kept_bytes",
+        "life",
+        "peer",
+        "received",
+    )
 
     def __init__(self, link: LinkId, peer: ProcessId, life: int, limit: int) -> None:
         self.peer = peer
@@ -45,6 +56,7 @@ class LinkSession:
         self.kept_bytes = 0
         self._link = link
         self._limit = limit
+        self._sent = 0
         self._written: deque[bytes] = deque()
         self._unwritten: deque[bytes] = deque()
 
@@ -78,6 +90,7 @@ class LinkSession:
             buffers += (data_header(number, frame), frame)
             written.append(frame)
             taken += HEADER_SIZE + len(frame)
+        self._sent = max(self._sent, number)
         return buffers, number - first, taken
 
     def acknowledge(self, received: int) -> None:
@@ -90,21 +103,27 @@ class LinkSession:
             self.kept_bytes -= HEADER_SIZE + len(written.popleft())
         self.acknowledged = received
 
-    def check(self, hello: LinkHello, me: int) -> int:
-        """How many of our frames the other end has, by its hello to us, who live the life `me`. Changes nothing."""
-        received = hello.received if hello.known == me else 0
-        if not self.acknowledged <= received <= self.acknowledged + len(self._written):
+    def check(self, hello: LinkHello, life: int) -> int:
+        """How many of our frames the other end has, as its hello says to us, whose life is `life`. Changes nothing.
+
+        Measured by what was ever sent, not by what was sent on the latest connection: a call that was long under way
+        may have replaced the connection on which the other end received more than it knew when it called.
+        """
+        received = hello.received if hello.known == life else 0
+        if not self.acknowledged <= received <= self._sent:
             raise LinkError(self._impossible(received))
         return received
 
-    def resume(self, received: int) -> None:
-        """A new connection begins: everything behind `received` is to be written, again or for the first time."""
-        self.acknowledge(received)
+    def resume(self, received: int) -> int:
+        """A new connection begins: everything behind `received` is to be written. Returns how many of these again."""
         self._written.extend(self._unwritten)
-        self._written, self._unwritten = deque(), self._written
+        self._unwritten.clear()
+        self.acknowledge(received)
+        self._written, self._unwritten = self._unwritten, self._written
+        return self._sent - received
 
     def _impossible(self, received: int) -> str:
         return (
             f"it claims to have received {received} frames, but {self.acknowledged} were acknowledged "
-            f"and {self.acknowledged + len(self._written)} sent"
+            f"and {self._sent} sent"
         )

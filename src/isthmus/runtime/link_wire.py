@@ -2,9 +2,12 @@
 
     hello      ISLK | version | 0 0 0 | group | link | process | life | known | received      integers of 8 bytes
     frame      kind (1) | 0 0 0 | length of the rest (4) | number (8) | rest
-    DATA       number: counts from 1 in a session; rest: one PDU in the frame of `core/codec.py`, encoded once for all links
-    REPORT     rest: frames received in this session (8), bytes of data frames received on this connection (8)
-    PING, PONG number: of whoever asked; the answer repeats it
+    DATA       number: counts from 1 in a session; rest: one PDU in the frame of `core/codec.py`
+    REPORT     rest: frames received in this session (8), bytes of data received on this connection (8), clock (8)
+    PING       number: for the answer; no rest
+    PONG       number: that of the ping; rest: clock (8)
+
+Clocks are in nanoseconds, since whenever: only differences between readings of one clock mean anything.
 
 Whatever the bytes, reading them gives PDUs of links in the order of their numbers, or one `LinkError`.
 """
@@ -25,16 +28,17 @@ _PADDING = bytes(3)
 _MAX_NUMBER = 1 << 62
 
 _FRAME = struct.Struct(">BxxxIQ")
-_REPORT = struct.Struct(">BxxxIQQQ")
+_REPORT = struct.Struct(">BxxxIQQQQ")
+_PONG = struct.Struct(">BxxxIQQ")
 _CODEC = struct.Struct(">IB")
 _LINK_PDUS = frozenset(get_args(LinkPdu))
 
 HELLO_SIZE = _HELLO.size
 HEADER_SIZE = _FRAME.size
-REPORT_SIZE = _REPORT.size
-_REPORT_REST = REPORT_SIZE - HEADER_SIZE
 
 DATA, REPORT, PING, PONG = 1, 2, 3, 4
+_REST = {REPORT: _REPORT.size - HEADER_SIZE, PING: 0, PONG: _PONG.size - HEADER_SIZE}
+"""How long the rest of each kind has to be; of data it differs."""
 
 
 class LinkError(ValueError):
@@ -78,22 +82,23 @@ def data_header(number: int, frame: bytes) -> bytes:
     return _FRAME.pack(DATA, len(frame), number)
 
 
-def encode_report(received: int, octets: int) -> bytes:
-    return _REPORT.pack(REPORT, _REPORT_REST, 0, received, octets)
+def encode_report(received: int, octets: int, clock: int) -> bytes:
+    return _REPORT.pack(REPORT, _REST[REPORT], 0, received, octets, clock)
 
 
 def encode_ping(token: int) -> bytes:
     return _FRAME.pack(PING, 0, token)
 
 
-def encode_pong(token: int) -> bytes:
-    return _FRAME.pack(PONG, 0, token)
+def encode_pong(token: int, clock: int) -> bytes:
+    return _PONG.pack(PONG, _REST[PONG], token, clock)
 
 
 class Arrivals:
-    """What the bytes of one read contained. The reader fills the same object again and again.
+    """What the bytes of one read contained.
 
-    `report` is the latest that came, if any: (frames, octets). After a `failure` nothing else will ever come.
+    `report` is the latest that came, if any: (frames, octets, clock); `pongs` are (token, clock). After a `failure`
+    nothing else will ever come.
     """
 
     __slots__ = ("failure", "pdus", "pings", "pongs", "report")
@@ -101,8 +106,8 @@ class Arrivals:
     def __init__(self) -> None:
         self.pdus: list[LinkPdu] = []
         self.pings: list[int] = []
-        self.pongs: list[int] = []
-        self.report: tuple[int, int] | None = None
+        self.pongs: list[tuple[int, int]] = []
+        self.report: tuple[int, int, int] | None = None
         self.failure: LinkError | None = None
 
 
@@ -176,7 +181,7 @@ class LinkReader:
                 elif kind == PING:
                     arrivals.pings.append(number)
                 else:
-                    arrivals.pongs.append(number)
+                    arrivals.pongs.append(_PONG.unpack_from(source, offset)[2:])
                 offset = end
         return offset
 
@@ -186,13 +191,10 @@ class LinkReader:
                 raise LinkError(f"frame {number} came where {self.received + 1} was due")
             if not _CODEC.size < length <= self._largest:
                 raise LinkError(f"a frame of {length} bytes is out of bounds ({_CODEC.size + 1} to {self._largest})")
-        elif kind == REPORT:
-            if length != _REPORT_REST:
-                raise LinkError(f"a report of {length} bytes is not one")
-        elif kind not in (PING, PONG):
+        elif kind not in _REST:
             raise LinkError(f"there is no frame of kind {kind}")
-        elif length:
-            raise LinkError(f"a ping or pong of {length} bytes is not one")
+        elif length != _REST[kind]:
+            raise LinkError(f"a frame of kind {kind} has {_REST[kind]} bytes, not {length}")
 
 
 def _decode_pdu(frame: memoryview) -> LinkPdu:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections import deque
 from enum import StrEnum
 from random import Random
@@ -20,8 +21,8 @@ from isthmus.core.ids import Nanos
 from isthmus.runtime.address import LOOPBACK, Address, address_of
 from isthmus.runtime.address import listen as listen_on
 from isthmus.runtime.problems import AddressInUse
-from isthmus.runtime.wan_line import Conditions, Line, Trunk
-from isthmus.runtime.wan_relay import KERNEL_BUFFER, READ, ConnectionStatistics, Relay
+from isthmus.runtime.wan_line import Conditions, Line, Trunk, check_rate
+from isthmus.runtime.wan_relay import READ, ConnectionStatistics, Relay, tune
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ _REMEMBERED = 1000
 Value = TypeVar("Value")
 Times: TypeAlias = Nanos | tuple[Nanos, Nanos]
 """For both directions, or (there, back): there is from the caller to the target."""
-Rates: TypeAlias = int | None | tuple[int | None, int | None]
+Rates: TypeAlias = int | tuple[int | None, int | None] | None
 
 
 class Cut(StrEnum):
@@ -72,6 +73,7 @@ class Wan:
         self._listener = listener
         self._relays: set[Relay] = set()
         self._ended: deque[ConnectionStatistics] = deque(maxlen=_REMEMBERED)
+        self._arrived_before = (0, 0)
         self._cut: Cut | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -97,13 +99,13 @@ class Wan:
         each connection and `total` all of them together, in bits of payload per second and direction. At most `queue`
         bytes of a connection wait for their turn; what is under way comes on top.
         """
-        delays, jitters, rates, totals = _both(delay), _both(jitter), _both(rate), _both(total)
+        delays, jitters, rates = _both(delay), _both(jitter), _both(rate)
+        totals = [check_rate(each) for each in _both(total)]
         there, back = (
             Way(Conditions(delays[way], jitters[way], rates[way], queue).check(), Trunk(totals[way])) for way in (0, 1)
         )
         listener = listen_on(Address(*listen))
-        # The sockets that it accepts inherit this. Later would be too late: a window that was offered stays offered.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
+        tune(listener)  # What it accepts inherits it.
         wan = cls(Address(*target), listener, (there, back), seed)
         wan._resume_accepting()
         return wan
@@ -127,18 +129,20 @@ class Wan:
     ) -> None:
         """Change the line in service. It applies to what has not been sent yet; what is under way arrives as before."""
         ways = []
-        for index, (conditions, trunk) in enumerate(self.ways):
+        for index, way in enumerate(self.ways):
+            conditions = way.conditions
             if not isinstance(delay, Unchanged):
                 conditions = conditions._replace(delay=_both(delay)[index])
             if not isinstance(jitter, Unchanged):
                 conditions = conditions._replace(jitter=_both(jitter)[index])
             if not isinstance(rate, Unchanged):
                 conditions = conditions._replace(rate=_both(rate)[index])
-            ways.append(Way(conditions.check(), trunk))
-        self.ways = (ways[0], ways[1])
+            ways.append(Way(conditions.check(), way.trunk))
         if not isinstance(total, Unchanged):
-            for way, rate_of_all in zip(self.ways, _both(total), strict=True):
-                way.trunk.rate = rate_of_all
+            totals = [check_rate(each) for each in _both(total)]
+            for way, shared in zip(ways, totals, strict=True):
+                way.trunk.set(shared, time.monotonic_ns())
+        self.ways = (ways[0], ways[1])
         for relay in self._relays:
             for direction, way in zip(relay.directions, self.ways, strict=True):
                 direction.set(way.conditions)
@@ -150,7 +154,7 @@ class Wan:
         self._cut = mode
         self._stop_accepting()
         if mode is Cut.RESET:
-            # Bound but not listening, the port stays ours and refuses everybody.
+            # Bound but not listening, the port refuses everybody, and the kernel gives it to nobody else by chance.
             self._listener.close()
             self._listener = _reserve(self.address)
             self._reset_all()
@@ -164,7 +168,10 @@ class Wan:
         if self._cut is None:
             return
         if self._cut is Cut.RESET:
-            self._listener.listen(_BACKLOG)
+            try:
+                self._listener.listen(_BACKLOG)
+            except OSError:
+                raise AddressInUse(*self.address) from None
         self._cut = None
         self._resume_accepting()
         for relay in self._relays:
@@ -183,6 +190,15 @@ class Wan:
     def statistics(self) -> list[ConnectionStatistics]:
         """Of the latest connections that have ended, and of all that are open."""
         return [*self._ended, *(relay.statistics() for relay in self._relays)]
+
+    def arrived(self) -> tuple[int, int]:
+        """Bytes that all connections have carried since the start: (there, back)."""
+        there, back = self._arrived_before
+        for relay in self._relays:
+            each = relay.statistics()
+            there += each.there.arrived
+            back += each.back.arrived
+        return there, back
 
     # Connections.
 
@@ -222,8 +238,11 @@ class Wan:
             relay.reset()
 
     def _relay_gone(self, relay: Relay) -> None:
+        statistics = relay.statistics()
+        there, back = self._arrived_before
+        self._arrived_before = (there + statistics.there.arrived, back + statistics.back.arrived)
+        self._ended.append(statistics)
         self._relays.discard(relay)
-        self._ended.append(relay.statistics())
 
 
 def _both(value: Value | tuple[Value, Value]) -> tuple[Value, Value]:
@@ -236,7 +255,7 @@ def _reserve(address: Address) -> socket.socket:
     reserved = socket.socket(family, socket.SOCK_STREAM)
     reserved.setblocking(False)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
+    tune(reserved)
     try:
         reserved.bind(address)
     except OSError:

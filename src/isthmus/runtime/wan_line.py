@@ -57,22 +57,25 @@ class Conditions(NamedTuple):
 
     def check(self) -> Conditions:
         """Itself, or `ValueError`."""
-        for name, value, least in (
-            ("delay", self.delay, 0),
-            ("jitter", self.jitter, 0),
-            ("rate", self.rate, 1),
-            ("queue", self.queue, 1),
-        ):
+        check_rate(self.rate)
+        for name, value, least in (("delay", self.delay, 0), ("jitter", self.jitter, 0), ("queue", self.queue, 1)):
             if value is not None and value < least:
-                raise ValueError(f"{name} {value}: must be at least {least}")
+                raise ValueError(f"a {name} of {value} makes no sense; it is at least {least}")
         return self
+
+
+def check_rate(rate: int | None) -> int | None:
+    """The rate, or `ValueError`."""
+    if rate is not None and rate < 1:
+        raise ValueError("nothing would ever arrive at a rate of nothing; cut the line instead")
+    return rate
 
 
 class Trunk:
     """What all connections of a line share in one direction: together they get at most `rate` bits per second.
 
-    Segments pass in the order in which they leave their connections' own lines. So connections that keep the trunk
-    busy share it in proportion to what they have waiting, which is the same for all that wait for the trunk.
+    A connection offers its next segment when the last one has left the trunk, and segments pass in the order in which
+    they are offered. So connections that have enough to send get equal shares.
     """
 
     __slots__ = ("_free_at", "rate")
@@ -81,11 +84,15 @@ class Trunk:
         self.rate = rate
         self._free_at: Nanos = 0
 
-    def carry(self, size: int, ready: Nanos) -> Nanos:
-        """When the last bit of a segment has been sent that comes to the trunk at `ready`."""
+    def set(self, rate: int | None, now: Nanos) -> None:
+        self.rate = rate
+        self._free_at = now
+
+    def carry(self, size: int, offered: Nanos) -> Nanos:
+        """When the last bit of a segment has left that is offered at this time."""
         if self.rate is None:
-            return ready
-        self._free_at = max(ready, self._free_at) + size * 8 * SECOND // self.rate
+            return offered
+        self._free_at = max(offered, self._free_at) + size * 8 * SECOND // self.rate
         return self._free_at
 
 
@@ -155,9 +162,35 @@ class Line:
         """The stream ends here."""
         self._waiting.append((now, ending))
 
+    def advance(self, now: Nanos) -> None:
+        """Clock out what can begin by now."""
+        if self.cut:
+            return
+        waiting, conditions = self._waiting, self._conditions
+        while waiting:
+            came, piece = waiting[0]
+            begin = max(came, self._free_at)
+            if begin > now:
+                return
+            if isinstance(piece, memoryview) and len(piece) > self._segment:
+                waiting[0] = (came, piece[self._segment :])
+                piece = piece[: self._segment]
+            else:
+                waiting.popleft()
+            size = 0 if isinstance(piece, Ending) else len(piece)
+            # Bit by bit through both, so the slower one counts, not their sum.
+            left = self._trunk.carry(size, begin)
+            if conditions.rate is not None:
+                left = max(left, begin + size * 8 * SECOND // conditions.rate)
+            self._free_at = left
+            due = left + conditions.delay
+            if conditions.jitter:
+                due += self._random.randrange(conditions.jitter + 1)
+            self._last_due = max(self._last_due, due)
+            self._flying.append((self._last_due, piece))
+
     def take(self, now: Nanos, at_most: int) -> list[memoryview]:
         """What has arrived by now, about `at_most` bytes of it and nothing beyond an ending."""
-        self._send(now)
         taken: list[memoryview] = []
         if self.cut:
             return taken
@@ -197,35 +230,10 @@ class Line:
         again = [piece for _, piece in (*self._flying, *self._waiting)]
         self._flying.clear()
         self._waiting = deque((now, piece) for piece in again)
-        self._free_at = now
+        self._free_at = self._last_due = now
 
     def clear(self) -> None:
         """Nobody is there any more to whom anything could arrive."""
         self._waiting.clear()
         self._flying.clear()
         self.in_flight = 0
-
-    def _send(self, now: Nanos) -> None:
-        """Clock out what can begin by now."""
-        if self.cut:
-            return
-        waiting, conditions = self._waiting, self._conditions
-        while waiting:
-            came, piece = waiting[0]
-            begin = max(came, self._free_at)
-            if begin > now:
-                return
-            if isinstance(piece, memoryview) and len(piece) > self._segment:
-                waiting[0] = (came, piece[self._segment :])
-                piece = piece[: self._segment]
-            else:
-                waiting.popleft()
-            size = 0 if isinstance(piece, Ending) else len(piece)
-            if conditions.rate is not None:
-                begin += size * 8 * SECOND // conditions.rate
-                self._free_at = begin
-            due = self._trunk.carry(size, begin) + conditions.delay
-            if conditions.jitter:
-                due += self._random.randrange(conditions.jitter + 1)
-            self._last_due = max(self._last_due, due)
-            self._flying.append((self._last_due, piece))

@@ -7,7 +7,7 @@ who is in trouble already; if not, it lets the fault pass. Safety is never spare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from isthmus.core.endpoint import View
@@ -20,7 +20,8 @@ from isthmus.simulator.world import Host, World
 
 
 class Nemesis:
-    """Faults of one system. `revive` starts a new process in a slot; `spare` says what else forbids to lose one."""
+    """Faults of one system. `revive` starts a new process in a slot; `spare` says whether the rest of the
+    world can do without the processes of some slots."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class Nemesis:
         slots: Iterable[int],
         plan: FaultPlan,
         revive: Callable[[int], None],
-        spare: Callable[[Host], bool] = lambda host: True,
+        spare: Callable[[Collection[int]], bool] = lambda slots: True,
     ) -> None:
         self.world = world
         self.slots = tuple(slots)
@@ -87,7 +88,7 @@ class Nemesis:
         ]
         left = [member for member in sound if member != host.id]
         enough = bool(left) and is_quorum(left, view.members) and is_quorum(left, sound)
-        return enough and self.spare(host)
+        return enough and self.spare({slot_of(host.id), *self._troubled()})
 
     def _is_sound(self, host: Host, member: ProcessId, view: View) -> bool:
         current = host.id == member and host.alive and host.doomed is None and host.view is not None
@@ -98,6 +99,9 @@ class Nemesis:
         for slot in slots:
             self._in_trouble[slot] = self._in_trouble.get(slot, 0) + change
 
+    def _troubled(self) -> set[int]:
+        return {slot for slot, count in self._in_trouble.items() if count}
+
     # Faults
 
     def _crash(self, crash: Crash) -> None:
@@ -107,19 +111,29 @@ class Nemesis:
         if group_of(host).membership.blocked:
             self.world.sometimes.reach("crash in a view change")
         host.doomed = crash.progress
+        if isinstance(host.endpoint, GatewayMember):
+            self.world.sometimes.reach("gateway crashed")
+            if any(export.leads for export in host.endpoint.gateway.exports.values()):
+                self.world.sometimes.reach("sequencer crashed")
 
     def _partition(self, partition: Partition) -> None:
-        self.world.sometimes.reach("partition")
         side = set(partition.side)
+        if 2 * len(side) > len(self.slots):
+            side = set(self.slots) - side
+        if not self.spare(side | self._troubled()):
+            return
+        self.world.sometimes.reach("partition")
         lines = [
             (source, destination)
             for source in self.slots
             for destination in self.slots
             if (source in side) != (destination in side)
         ]
-        self._cut_lines(lines, self.slots, partition.until)
+        self._cut_lines(lines, side, partition.until)
 
     def _cut(self, cut: Cut) -> None:
+        if not self.spare({cut.source, cut.destination, *self._troubled()}):
+            return
         self.world.sometimes.reach("cut")
         self._cut_lines([(cut.source, cut.destination)], (cut.source, cut.destination), cut.until)
 
@@ -137,7 +151,7 @@ class Nemesis:
 
     def _slow(self, slow: Slow) -> None:
         host = self.world.hosts[slow.slot]
-        if host.alive:
+        if host.alive and self.spare({slow.slot, *self._troubled()}):
             self.world.sometimes.reach("slow")
             host.pause = slow.pause
             self._trouble((slow.slot,), 1)

@@ -106,6 +106,7 @@ class Run:
             self.world.run_until(self.simulation.duration)
             for system in self.systems:
                 system.nemesis.heal()
+                system.revive_gateways()
             for link in self.links:
                 link.mend_for_good()
             stuck = self._recover()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
 from msgspec import structs
@@ -92,31 +92,30 @@ class SimulatedSystem:
             return GroupMember(process, self.slots, make_order, self.settings, self.world.now, joining=joining)
         settings = structs.replace(self.settings, auto_confirm=False)
         group = GroupMember(process, self.slots, make_order, settings, self.world.now, joining=joining)
-        return GatewayMember(group, JoinGateway(process, self.slots, self.joins, 2 * settings.suspect_after))
+        retry_after = 2 * settings.suspect_after
+        return GatewayMember(group, JoinGateway(process, self.slots, self.joins, retry_after, joining=joining))
 
     def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
         return _nothing if is_gateway else self.application.on_batch
 
     def _revive(self, slot: int) -> None:
-        if slot not in self.gateways:
-            self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
-            self._start(slot, joining=True)
+        self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
+        self._start(slot, joining=True)
 
-    def _spare(self, host: Host) -> bool:
-        """A join needs a live gateway on each side; who is about to crash does not count."""
-        slot = self._slot(host)
-        for plan in self.joins:
-            others = [self.world.hosts[fellow] for fellow in plan.fellows if fellow != slot]
-            if slot in plan.fellows and not any(other.alive and other.doomed is None for other in others):
-                return False
-        if slot in self.gateways:
-            self.world.sometimes.reach("gateway crashed")
-            if any(slot == plan.fellows[0] for plan in self.joins):
-                self.world.sometimes.reach("sequencer crashed")
-        return True
+    def revive_gateways(self) -> None:
+        """What an operator does in the end: every gateway that is gone is started anew."""
+        for slot in sorted(self.gateways):
+            if not self.world.hosts[slot].alive:
+                self._revive(slot)
 
-    def _slot(self, host: Host) -> int:
-        return next(slot for slot in self.slots if self.world.hosts[slot] is host)
+    def _spare(self, slots: Collection[int]) -> bool:
+        """A join needs, at all times, a gateway on each side that knows what is outstanding."""
+        return all(any(fellow not in slots and self._serves(fellow) for fellow in plan.fellows) for plan in self.joins)
+
+    def _serves(self, slot: int) -> bool:
+        host = self.world.hosts[slot]
+        assert isinstance(host.endpoint, GatewayMember)
+        return host.alive and host.doomed is None and host.endpoint.gateway.is_caught_up
 
 
 def _nothing(host: Host, batch: object) -> None:

@@ -1,0 +1,306 @@
+"""One system with its gateways: all that it can do next, whatever the rest of the world does.
+
+A site's own steps depend on nothing outside it, so they are worked out once for every state of the site; so is its
+reaction to each PDU that comes off a link. Gateways are forked, called and pictured once per gateway state and input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from isthmus.core.endpoint import View
+from isthmus.core.gateway import Gateway, GatewayOutbox
+from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.message import Batch, Message
+from isthmus.core.pdu import Block, LinkPdu, SitePdu
+from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
+from isthmus.explorer.intern import Interner
+from isthmus.explorer.scenario import Ledger, Scenario
+from isthmus.explorer.step import Direction, PduNumber, Step
+from isthmus.explorer.work import Work
+from isthmus.interconnect.topology import Topology
+
+CRASHED = -1
+
+
+class Wire(NamedTuple):
+    """A link as its gateway here (a rank) sees it. Not `patient`: nothing waits for it, so it is ready at once."""
+
+    link: LinkId
+    gateway: int
+    peer: ProcessId
+    out: Direction
+    into: Direction
+    patient: bool
+
+
+class SiteState(NamedTuple):
+    """`gateways` are numbers of gateway states, `queues` what is under way between two of them, `ready` the links whose
+    readiness is still to be told. `confirmed` and `told` count batches by gateway and sender: finished with, settled.
+    """
+
+    system: SystemState
+    gateways: tuple[int, ...]
+    queues: tuple[tuple[tuple[int, int], tuple[PduNumber, ...]], ...]
+    ready: tuple[LinkId, ...]
+    confirmed: tuple[tuple[int, ...], ...]
+    told: tuple[tuple[int, ...], ...]
+    now: Nanos
+
+
+class Reaction(NamedTuple):
+    """What a gateway does with one input. `failure` is not empty when its code or its invariants gave way."""
+
+    gateway: int
+    relays: tuple[Message, ...]
+    confirms: tuple[tuple[ProcessId, int], ...]
+    site: tuple[tuple[ProcessId, PduNumber], ...]
+    links: tuple[tuple[LinkId, PduNumber], ...]
+    failure: str
+
+
+class Pdus(Interner[LinkPdu | SitePdu]):
+    """PDUs by number; equal ones have equal encodings."""
+
+    def of(self, pdu: LinkPdu | SitePdu) -> PduNumber:
+        return self.number(msgspec.msgpack.encode(pdu), pdu)
+
+
+class Site:
+    """`reduced`: processes deliver when it matters, see docs/design/explorer.md."""
+
+    def __init__(
+        self,
+        index: int,
+        topology: Topology,
+        wires: Sequence[Wire],
+        ledger: Ledger,
+        scenario: Scenario,
+        pdus: Pdus,
+    ) -> None:
+        system = topology.systems[index]
+        directory = topology.directory()
+        self.index = index
+        self.name = system.name
+        self.ids = tuple(topology.slots(system.name))
+        self.names = tuple(str(directory.name(member)) for member in self.ids)
+        self.ranks = {member: rank for rank, member in enumerate(self.ids)}
+        self.rules = OrderedBroadcast(system.order, len(system.processes), len(system.gateways), ledger)
+        self.wires = tuple(wires)
+        self.wire_of = {wire.link: wire for wire in wires}
+        self.wire_into = {wire.into: wire for wire in wires}
+        self.ledger = ledger
+        self.stability = scenario.stability
+        self.reduced = scenario.reduced and ledger.promise != "total"
+        self.pdus = pdus
+        self.states: Interner[SiteState] = Interner()
+        self.gateways: Interner[Gateway] = Interner()
+        self._steps: dict[int, tuple[Step, ...]] = {}
+        self._taken: dict[tuple[int, Direction, PduNumber], Step] = {}
+        self._reactions: dict[Hashable, Reaction] = {}
+
+    @property
+    def reactions(self) -> int:
+        """How often a gateway was really run."""
+        return len(self._reactions)
+
+    def start(self, gateways: Mapping[ProcessId, Gateway]) -> Step:
+        """Everybody in the first view, all links up and ready."""
+        system = self.rules.start()
+        ranks = self.rules.gateways
+        none = ((0,) * self.rules.width,) * len(ranks)
+        numbers = tuple(self._keep(gateways[self.ids[rank]]) for rank in ranks)
+        work = Work(self, SiteState(system, numbers, (), (), none, none, 0))
+        for rank in ranks:
+            work.input(rank, "view", (), View(1, self.ids))
+            for wire in self.wires:
+                if wire.gateway == rank:
+                    work.input(rank, "link_up", (), wire.link, wire.peer)
+                    work.input(rank, "link_ready", (), wire.link)
+        return work.step()
+
+    # What the site does by itself
+
+    def steps(self, number: int) -> tuple[Step, ...]:
+        known = self._steps.get(number)
+        if known is None:
+            known = self._steps[number] = tuple(self._all_steps(self.states[number]))
+        return known
+
+    def _all_steps(self, state: SiteState) -> Iterator[Step]:
+        yield from self._sends(state)
+        if not self.reduced:
+            yield from self._process_deliveries(state)
+        yield from self._gateway_deliveries(state)
+        for (source, target), queue in state.queues:
+            yield self._hear(state, source, target, queue[0])
+        for link in state.ready:
+            work = Work(self, state)
+            work.ready.discard(link)
+            work.input(self.wire_of[link].gateway, "link_ready", ("ready", link), link)
+            yield work.step()
+        yield from self._views(state)
+        yield from self._settlements(state)
+        yield from self._crashes(state)
+
+    def _sends(self, state: SiteState) -> Iterator[Step]:
+        for process in self.rules.processes:
+            if len(state.system.streams[process]) < self.ledger.quota.get(self.ids[process], 0):
+                for senders in self._ways_before_a_send(state.system, process):
+                    work = Work(self, state)
+                    for sender in senders:
+                        work.deliver(process, sender)
+                    work.send(process)
+                    yield work.step()
+
+    def _ways_before_a_send(self, system: SystemState, process: int) -> Iterator[tuple[int, ...]]:
+        """The shortest way to every situation that a process can bring about by delivering."""
+        yield ()
+        if not self.reduced or (self.ledger.promise == "fifo" and self.rules.order == "fifo"):
+            # Where only senders' own orders count, nobody can tell what a process had delivered when it sent.
+            return
+        met = {system}
+        waiting: list[tuple[SystemState, tuple[int, ...]]] = [(system, ())]
+        for situation, way in waiting:
+            for sender in self.rules.deliverable(situation, process):
+                following = self.rules.deliver(situation, process, sender)
+                if following not in met:
+                    met.add(following)
+                    waiting.append((following, (*way, sender)))
+                    yield (*way, sender)
+
+    def _process_deliveries(self, state: SiteState) -> Iterator[Step]:
+        for process in self.rules.processes:
+            for sender in self.rules.deliverable(state.system, process):
+                work = Work(self, state)
+                work.deliver(process, sender)
+                yield work.step()
+
+    def _gateway_deliveries(self, state: SiteState) -> Iterator[Step]:
+        for rank in self._live(state):
+            for sender in self.rules.deliverable(state.system, rank):
+                work = Work(self, state)
+                work.gateway_delivers(rank, sender)
+                yield work.step()
+
+    def _hear(self, state: SiteState, source: int, target: int, pdu: PduNumber) -> Step:
+        work = Work(self, state)
+        rest = work.queues.pop((source, target))[1:]
+        if rest:
+            work.queues[source, target] = rest
+        subject = ("hear", self.ids[source], pdu)
+        work.input(target, "from_site", subject, self.ids[source], (self.pdus[pdu],), key=(source, pdu))
+        return work.step()
+
+    def _views(self, state: SiteState) -> Iterator[Step]:
+        for agreed, lost in self.rules.agreements(state.system):
+            work = Work(self, state)
+            work.agree(agreed, lost)
+            yield work.step()
+        for rank in self._live(state):
+            if self.rules.can_enter(state.system, rank):
+                work = Work(self, state)
+                work.enter_view(rank)
+                yield work.step()
+
+    def _settlements(self, state: SiteState) -> Iterator[Step]:
+        """A gateway hears what every member has finished with. When that is late, the order does not matter: one."""
+        members = self.rules.members(state.system)
+        first = self.rules.gateways.start
+        counts = [state.confirmed[rank - first] for rank in self.rules.gateways if rank in members]
+        if not self.reduced:
+            counts += [state.system.delivered[process] for process in self.rules.processes]
+        if not counts:
+            return
+        finished = tuple(map(min, zip(*counts, strict=True)))
+        for rank in self._live(state):
+            for sender, number in enumerate(finished):
+                if number > state.told[rank - first][sender]:
+                    work = Work(self, state)
+                    work.settle(rank, sender, number)
+                    yield work.step(late=self.stability == "late")
+                    if self.stability == "late":
+                        return
+
+    def _crashes(self, state: SiteState) -> Iterator[Step]:
+        for rank in self._live(state):
+            work = Work(self, state)
+            work.crash(rank)
+            yield work.step(crash=True)
+
+    def _live(self, state: SiteState) -> Iterator[int]:
+        for rank, gateway in zip(self.rules.gateways, state.gateways, strict=True):
+            if gateway != CRASHED:
+                yield rank
+
+    # What links and time do to it
+
+    def take(self, number: int, direction: Direction, pdu: PduNumber) -> Step:
+        """A PDU comes off a link; `END` is the word that nothing more will."""
+        key = (number, direction, pdu)
+        known = self._taken.get(key)
+        if known is None:
+            wire = self.wire_into[direction]
+            work = Work(self, self.states[number])
+            if pdu < 0:
+                work.input(wire.gateway, "link_down", ("down", wire.link), wire.link)
+            else:
+                subject = ("take", wire.link, pdu)
+                work.input(wire.gateway, "from_link", subject, wire.link, (self.pdus[pdu],), key=(wire.link, pdu))
+            known = self._taken[key] = work.step()
+        return known
+
+    def deadline(self, number: int) -> Nanos | None:
+        gateways = self.states[number].gateways
+        due = (self.gateways[gateway].deadline() for gateway in gateways if gateway != CRASHED)
+        return min((each for each in due if each is not None), default=None)
+
+    def awaken(self, number: int, now: Nanos) -> Step:
+        """Time has passed, and whoever asked to be woken by now is."""
+        state = self.states[number]
+        work = Work(self, state._replace(now=now))
+        for rank in self._live(state):
+            due = self.gateways[state.gateways[rank - self.rules.gateways.start]].deadline()
+            if due is not None and due <= now:
+                work.input(rank, "wake", ("wake",))
+        return work.step()
+
+    # Gateways
+
+    def _keep(self, gateway: Gateway) -> int:
+        return self.gateways.number((gateway.id, gateway.snapshot()), gateway)
+
+    def react(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...], key: Hashable) -> Reaction:
+        """Run a fork of a gateway, unless the same gateway has met the same input before."""
+        full_key = (gateway, now, method, key)
+        known = self._reactions.get(full_key)
+        if known is None:
+            known = self._reactions[full_key] = self._run(gateway, now, method, arguments)
+        return known
+
+    def _run(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...]) -> Reaction:
+        fork = self.gateways[gateway].fork()
+        out = GatewayOutbox()
+        call: Callable[..., None] = getattr(fork, method)
+        try:
+            call(*arguments, now, out)
+            site = tuple((target, self.pdus.of(pdu)) for targets, pdu in out.site for target in targets)
+            links = tuple((link, self.pdus.of(pdu)) for link, pdu in out.links)
+            relays, confirms = tuple(out.relays), tuple(out.confirms)
+            # Emptied before the picture is taken: a gateway may have kept it, and what was in it is not state.
+            out.clear()
+            fork.invariants()
+            return Reaction(self._keep(fork), relays, confirms, site, links, "")
+        except Exception as error:  # whatever goes wrong in a gateway is a finding about the gateway
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return Reaction(gateway, (), (), (), (), text)
+
+    def batch(self, system: SystemState, sender: int, place: int) -> Batch:
+        sent = system.streams[sender][place]
+        return Batch(sent.view + 1, self.ids[sender], place + 1, [], 0, list(sent.messages))
+
+    def is_block(self, pdu: PduNumber) -> bool:
+        return isinstance(self.pdus[pdu], Block)

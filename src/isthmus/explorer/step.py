@@ -1,0 +1,64 @@
+"""What the explorer's parts tell each other: events, steps, violations."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from isthmus.core.ids import ProcessId
+
+PduNumber: TypeAlias = int
+Direction: TypeAlias = int
+"""Twice the number of a link, plus 1 from its far end to its near end."""
+
+END: PduNumber = -1
+"""In a queue of a link: what the far end sends ends here, because it has crashed."""
+
+NOBODY: ProcessId = -1
+"""Where something happens to a system as a whole."""
+
+
+class Effect(NamedTuple):
+    """What a gateway did in a step: `kind` is `broadcasts`, `puts` (on a link) or `tells` (a fellow)."""
+
+    kind: str
+    subject: tuple[Any, ...]
+
+
+class Event(NamedTuple):
+    """One thing that happens at one place. `account` knows how each kind reads."""
+
+    kind: str
+    site: int
+    process: ProcessId
+    subject: tuple[Any, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+class Violation(NamedTuple):
+    """A broken promise. `first` should have come before `second`, or is the only message concerned, or empty."""
+
+    property: str
+    process: str
+    first: str
+    second: str
+    why: str
+
+
+class Step(NamedTuple):
+    """What one site can do, and where it leads. Its cost is the number of its events.
+
+    `frames` go onto links; `closes` are the directions that nobody listens to any more. `late` steps wait until nothing
+    else can happen anywhere. `relayed` and `settles` are the sets of messages that a gateway broadcast, and that are
+    settled in the system where they were sent: both have to be judged against the rest of the world.
+    """
+
+    target: int
+    cost: int
+    frames: tuple[tuple[Direction, PduNumber], ...]
+    late: bool
+    crash: bool
+    closes: tuple[Direction, ...]
+    relayed: int
+    settles: int
+    violation: Violation | None
+    events: tuple[Event, ...]

@@ -1,0 +1,266 @@
+"""All sites and the links between them: one state of everything, and every state that can follow.
+
+A state is a tuple of small numbers, one for each site and a last one for the links, with the crashes and the jumps of
+time that are left. Two sites meet only in the queues of links, so a step of the whole is a step of one site and a change of
+queues, both looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from isthmus.core.gateway import Gateway
+from isthmus.core.ids import ProcessId
+from isthmus.explorer.intern import Interner
+from isthmus.explorer.scenario import Ledger, Scenario, first_of
+from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
+from isthmus.explorer.step import END, Direction, PduNumber, Step, Violation
+from isthmus.interconnect.topology import Topology
+from isthmus.interconnect.wiring import all_links
+
+State: TypeAlias = tuple[int, ...]
+Queue: TypeAlias = tuple[PduNumber, ...]
+
+DEAF: Queue = (-2,)
+"""The queue towards a gateway that has crashed: whatever is put there is gone."""
+
+JUMPS_OF_TIME = 2
+
+
+class Net(NamedTuple):
+    queues: tuple[Queue, ...]
+    crashes: int
+    jumps: int
+
+
+class Arrival(NamedTuple):
+    """A PDU that can come off a link now, where, and the links afterwards."""
+
+    site: int
+    direction: Direction
+    pdu: PduNumber
+    net: int
+
+
+class World:
+    """`successors` is the whole behaviour; `judge` and `judge_end` are what only the whole can tell."""
+
+    def __init__(self, topology: Topology, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> None:
+        self.topology = topology
+        self.directory = topology.directory()
+        self.links = all_links(topology)
+        self.ledger = Ledger(scenario.sends, topology.promise(), self.directory)
+        self.pdus = Pdus()
+        systems = {system.name: index for index, system in enumerate(topology.systems)}
+        wires: list[list[Wire]] = [[] for _ in systems]
+        self._receivers: list[int] = []
+        for number, link in enumerate(self.links):
+            patient = topology.joins[link.join].order != "fifo"
+            for end, other, out, into in (
+                (link.near, link.far, 2 * number, 2 * number + 1),
+                (link.far, link.near, 2 * number + 1, 2 * number),
+            ):
+                rank = topology.system(end.system).members.index(end.process)
+                wires[systems[end.system]].append(Wire(number, rank, self.directory.id(*other), out, into, patient))
+            self._receivers += [systems[link.far.system], systems[link.near.system]]
+        self.sites = [
+            Site(index, topology, wires[index], self.ledger, scenario, self.pdus) for index in range(len(systems))
+        ]
+        self.nets: Interner[Net] = Interner()
+        self._after: dict[Hashable, int] = {}
+        self._arrivals: dict[int, tuple[Arrival, ...]] = {}
+        self._connected: dict[tuple[tuple[bool, ...], ...], list[set[int]]] = {}
+        self._histories: dict[tuple[int, ...], Violation | None] = {}
+        self._site_of = {member: site.index for site in self.sites for member in site.ids}
+        self.start = self._start(gateways, scenario)
+
+    def _start(self, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> State:
+        net = self._number(Net(((),) * (2 * len(self.links)), scenario.crashes, JUMPS_OF_TIME))
+        numbers = []
+        for site in self.sites:
+            step = site.start(gateways)
+            numbers.append(step.target)
+            net = self._carry(net, step)
+        return (*numbers, net)
+
+    # Steps
+
+    def successors(self, state: State) -> tuple[list[tuple[State, Step]], bool]:
+        """All that can happen next, and whether nothing more has to: crashes never have to."""
+        net = state[-1]
+        found: list[tuple[State, Step]] = []
+        crashes: list[tuple[int, Step]] = []
+        late: list[tuple[int, Step]] = []
+        for index, site in enumerate(self.sites):
+            for step in site.steps(state[index]):
+                if step.crash:
+                    crashes.append((index, step))
+                elif step.late:
+                    late.append((index, step))
+                else:
+                    found.append((self._moved(state, index, step, net), step))
+        for arrival in self._arriving(net):
+            step = self.sites[arrival.site].take(state[arrival.site], arrival.direction, arrival.pdu)
+            found.append((self._moved(state, arrival.site, step, arrival.net), step))
+        if not found and late:
+            index, step = late[0]
+            found.append((self._moved(state, index, step, net), step))
+        if not found:
+            found += self._jump(state)
+        end = not found
+        if self.nets[net].crashes:
+            found += [(self._moved(state, index, step, net), step) for index, step in crashes]
+        return found, end
+
+    def _moved(self, state: State, index: int, step: Step, net: int) -> State:
+        if step.frames or step.crash:
+            net = self._carry(net, step)
+        return (*state[:index], step.target, *state[index + 1 : -1], net)
+
+    def _jump(self, state: State) -> list[tuple[State, Step]]:
+        """Nothing can happen, so time passes until somebody wants to be woken."""
+        net = self.nets[state[-1]]
+        due = [deadline for site, number in self._numbered(state) if (deadline := site.deadline(number)) is not None]
+        if not due or not net.jumps:
+            return []
+        following = self._number(net._replace(jumps=net.jumps - 1))
+        numbers = []
+        steps = []
+        for site, number in self._numbered(state):
+            step = site.awaken(number, min(due))
+            numbers.append(step.target)
+            following = self._carry(following, step)
+            steps.append(step)
+        events = tuple(event for step in steps for event in step.events)
+        violation = next((step.violation for step in steps if step.violation), None)
+        relayed = steps[0].relayed
+        for step in steps:
+            relayed |= step.relayed
+        joint = steps[0]._replace(cost=max(1, len(events)), events=events, violation=violation, relayed=relayed)
+        return [((*numbers, following), joint)]
+
+    def _numbered(self, state: State) -> list[tuple[Site, int]]:
+        return list(zip(self.sites, state[:-1], strict=True))
+
+    # Links
+
+    def _number(self, net: Net) -> int:
+        return self.nets.number(net, net)
+
+    def _carry(self, number: int, step: Step) -> int:
+        """Put on links what a step has for them. A crash ends what comes from there, and all that goes there."""
+        key = (number, step.frames, step.closes)
+        known = self._after.get(key)
+        if known is None:
+            net = self.nets[number]
+            queues = list(net.queues)
+            for direction, pdu in step.frames:
+                if queues[direction] != DEAF:
+                    queues[direction] += (pdu,)
+            for direction in step.closes:
+                queues[direction] = DEAF
+            known = self._number(net._replace(queues=tuple(queues), crashes=net.crashes - step.crash))
+            self._after[key] = known
+        return known
+
+    def _arriving(self, number: int) -> tuple[Arrival, ...]:
+        known = self._arrivals.get(number)
+        if known is None:
+            known = self._arrivals[number] = tuple(self._all_arriving(number))
+        return known
+
+    def _all_arriving(self, number: int) -> list[Arrival]:
+        """The head of each queue; and where the far end has crashed, the end, as the rest may be lost with it."""
+        found = []
+        net = self.nets[number]
+        for direction, queue in enumerate(net.queues):
+            if not queue or queue == DEAF:
+                continue
+            places = {0, len(queue) - 1} if queue[-1] == END else {0}
+            for place in sorted(places):
+                queues = (*net.queues[:direction], queue[place + 1 :], *net.queues[direction + 1 :])
+                following = self._number(net._replace(queues=queues))
+                found.append(Arrival(self._receivers[direction], direction, queue[place], following))
+        return found
+
+    # Judgement
+
+    def judge(self, after: State, step: Step) -> Violation | None:
+        """What a step did that only the whole can tell to be wrong."""
+        ledger = self.ledger
+        if step.relayed:
+            sent = 0
+            for site, number in self._numbered(after):
+                for process in site.rules.processes:
+                    sent |= site.states[number].system.given[process]
+            if step.relayed & ~sent:
+                text = ledger.text(first_of(step.relayed & ~sent))
+                return Violation("integrity", "", text, "", f"{text} is broadcast by a gateway before it was sent")
+        if step.settles:
+            for index, (site, number) in enumerate(self._numbered(after)):
+                missing = step.settles & ~site.rules.floor(site.states[number].system)
+                for bit in self._reachable(after, index, missing):
+                    text = ledger.text(bit)
+                    why = f"{text} is settled where it was sent, but not every process of {site.name} has delivered it"
+                    return Violation("stable", site.name, text, "", why)
+        return self._judge_total(after) if ledger.promise == "total" else None
+
+    def judge_end(self, state: State) -> Violation | None:
+        """Nothing can happen any more: every message must be everywhere."""
+        for index, (site, number) in enumerate(self._numbered(state)):
+            missing = self.ledger.everything & ~site.rules.everything(site.states[number].system)
+            for bit in self._reachable(state, index, missing if site.rules.processes else 0):
+                process, text = site.names[0], self.ledger.text(bit)
+                why = f"{text} was sent, and nothing can happen any more, but {process} will never deliver it"
+                return Violation("agreement", process, text, "", why)
+        return None
+
+    def _reachable(self, state: State, site: int, messages: int) -> list[int]:
+        """Those of the messages whose origin is still connected with a site by links with two live ends."""
+        if not messages:
+            return []
+        alive = tuple(
+            tuple(gateway != CRASHED for gateway in each.states[number].gateways)
+            for each, number in self._numbered(state)
+        )
+        if alive not in self._connected:
+            self._connected[alive] = self._parts(alive)
+        part = next(part for part in self._connected[alive] if site in part)
+        return [bit for origin, bit in self.ledger.origins() if bit & messages and self._site_of[origin] in part]
+
+    def _parts(self, alive: tuple[tuple[bool, ...], ...]) -> list[set[int]]:
+        """A join whose links are all dead connects nothing; without a live gateway nothing could be promised."""
+        parts = [{index} for index in range(len(self.sites))]
+        for number in range(len(self.links)):
+            ends = [
+                (site.index, alive[site.index][site.wire_of[number].gateway - site.rules.gateways.start])
+                for site in self.sites
+                if number in site.wire_of
+            ]
+            if all(up for _, up in ends):
+                joined = [part for part in parts if any(index in part for index, _ in ends)]
+                parts = [part for part in parts if part not in joined] + [set().union(*joined)]
+        return parts
+
+    def _judge_total(self, state: State) -> Violation | None:
+        numbers = state[:-1]
+        if numbers not in self._histories:
+            self._histories[numbers] = self._compare_histories(state)
+        return self._histories[numbers]
+
+    def _compare_histories(self, state: State) -> Violation | None:
+        """Two processes that deliver the same two messages in different orders."""
+        text = self.ledger.text
+        met: dict[tuple[int, int], str] = {}
+        for site, number in self._numbered(state):
+            for process, history in enumerate(site.states[number].system.histories):
+                for place, first in enumerate(history):
+                    for second in history[place + 1 :]:
+                        met.setdefault((first, second), site.names[process])
+                        other = met.get((second, first))
+                        if other is not None:
+                            name = site.names[process]
+                            why = f"{name} delivers {text(first)} before {text(second)}, {other} the other way round"
+                            return Violation("total", name, text(first), text(second), why)
+        return None

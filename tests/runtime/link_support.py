@@ -1,0 +1,119 @@
+"""What tests of links share: two gateways on loopback, with or without an emulated line between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from runtime_support import until
+
+from isthmus.core.ids import LinkId, ProcessId, ProcessName
+from isthmus.core.message import Message
+from isthmus.core.pdu import Block, LinkPdu
+from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.link import Link, LinkCallbacks
+from isthmus.runtime.link_connection import LinkLimits
+from isthmus.runtime.links import Links
+from isthmus.runtime.tls import LinkTls
+
+GROUP = 11
+LINK = 5
+MADRID, VALENCIA = ProcessName("madrid", "g1"), ProcessName("valencia", "g1")
+MADRID_SLOT, VALENCIA_SLOT = 3, 8
+QUICK = LinkLimits(first_pause=0.002, longest_pause=0.02, connect=2.0)
+"""For links that are to come back at once."""
+
+
+def block(number: int, size: int = 100, messages: int = 1) -> Block:
+    return Block(1, number, [Message(MADRID_SLOT, number + index, bytes(size)) for index in range(messages)])
+
+
+class Gateway:
+    """One end: what it was told, in order. `on_ready` can be given something to do."""
+
+    def __init__(self) -> None:
+        self.pdus: list[LinkPdu] = []
+        self.events: list[tuple[str, ProcessId | None]] = []
+        self.ready = 0
+        self.when_ready: Callable[[], None] = lambda: None
+        self.when_received: Callable[[Sequence[LinkPdu]], None] = self.pdus.extend
+        self.links: Links
+        self.link: Link
+
+    def callbacks(self) -> LinkCallbacks:
+        return LinkCallbacks(self._pdus, self._up, self._down, self._ready)
+
+    def _pdus(self, link: LinkId, pdus: Sequence[LinkPdu]) -> None:
+        assert link == LINK
+        self.when_received(pdus)
+
+    def _up(self, link: LinkId, peer: ProcessId) -> None:
+        assert link == LINK
+        self.events.append(("up", peer))
+
+    def _down(self, link: LinkId) -> None:
+        assert link == LINK
+        self.events.append(("down", None))
+
+    def _ready(self, link: LinkId) -> None:
+        assert link == LINK
+        self.ready += 1
+        self.when_ready()
+
+    @property
+    def numbers(self) -> list[int]:
+        """The first numbers of the blocks that came."""
+        return [pdu.first for pdu in self.pdus if isinstance(pdu, Block)]
+
+
+def listening(
+    where: Address = Address(LOOPBACK, 0),  # noqa: B008 - a NamedTuple does not change
+    *,
+    process: ProcessId = VALENCIA_SLOT,
+    limits: LinkLimits = QUICK,
+    tls: LinkTls | None = None,
+    group: int = GROUP,
+) -> tuple[Gateway, Address]:
+    """The gateway of Valencia, which waits to be called, and where."""
+    listener = listen(where)
+    address = address_of(listener)
+    gateway = Gateway()
+    gateway.links = Links(
+        process, VALENCIA, gateway.callbacks(), group=group, listener=listener, tls=tls, limits=limits
+    )
+    gateway.link = gateway.links.add(LINK, MADRID, MADRID_SLOT)
+    gateway.links.open()
+    return gateway, address
+
+
+def dialling(
+    where: Address,
+    *,
+    process: ProcessId = MADRID_SLOT,
+    limits: LinkLimits = QUICK,
+    tls: LinkTls | None = None,
+    group: int = GROUP,
+) -> Gateway:
+    """The gateway of Madrid, which calls."""
+    gateway = Gateway()
+    gateway.links = Links(process, MADRID, gateway.callbacks(), group=group, tls=tls, limits=limits)
+    gateway.link = gateway.links.add(LINK, VALENCIA, VALENCIA_SLOT, where)
+    gateway.links.open()
+    return gateway
+
+
+@asynccontextmanager
+async def closing(*gateways: Gateway) -> AsyncIterator[None]:
+    """End these gateways with the test, as a crash would, and let the event loop notice."""
+    try:
+        yield
+    finally:
+        for gateway in gateways:
+            gateway.links.abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+async def up(*gateways: Gateway) -> None:
+    await until(lambda: all(gateway.link.up for gateway in gateways))
