@@ -298,6 +298,12 @@ class SiteState(_Pdu, frozen=True, tag="site-state"):
     last: bool
 
 
+class SiteCaughtUp(_Pdu, frozen=True, tag="site-caught-up"):
+    """From a fellow that has come: I know now all that you know of this join."""
+
+    join: Number
+
+
 SitePdu: TypeAlias = (
     SiteOpen
     | SiteResume
@@ -311,6 +317,7 @@ SitePdu: TypeAlias = (
     | SiteFrozen
     | SiteBegin
     | SiteState
+    | SiteCaughtUp
 )
 
 

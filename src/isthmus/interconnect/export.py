@@ -37,7 +37,7 @@ FIRST_EPOCH = 1 << 16
 class Export:
     """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile."""
 
-    def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos) -> None:
+    def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
         self.plan = plan
         self.owner = owner
         self.epoch = FIRST_EPOCH
@@ -49,6 +49,8 @@ class Export:
         self._retry_at: Nanos | None = None
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._out: GatewayOutbox | None = None
+        if late:
+            self.links_up.update(dict.fromkeys(self._my_links, False))
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
 
     def start(self, fellows: tuple[ProcessId, ...]) -> None:
@@ -59,7 +61,7 @@ class Export:
     def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
         """Come to a join that runs: carry nothing until an epoch begins that counts on us."""
         self.fellows = fellows
-        self.links_up.update(dict.fromkeys(self._my_links, False))
+        self.outstanding.clear()
         self.share.begin([], (), leading=False)
 
     # Who is who

@@ -27,6 +27,7 @@ from isthmus.core.pdu import (
     SiteAssign,
     SiteBegin,
     SiteBroken,
+    SiteCaughtUp,
     SiteConfirm,
     SiteFree,
     SiteFreeze,
@@ -61,7 +62,7 @@ class JoinGateway:
     ) -> None:
         self.id = owner
         mine = [plan for plan in plans if slot_of(owner) in plan.fellows]
-        self.exports = {plan.join: Export(plan, owner, retry_after) for plan in mine}
+        self.exports = {plan.join: Export(plan, owner, retry_after, late=joining) for plan in mine}
         self.imports = {plan.join: Import(plan, owner) for plan in mine}
         self._join_of: dict[LinkId, int] = {
             end.link: plan.join for plan in mine for end in plan.links if end.near == slot_of(owner)
@@ -71,6 +72,7 @@ class JoinGateway:
         self._first_view: int | None = None if joining else 1
         self._base: dict[ProcessId, int] = {}
         self._past: dict[int, list[Message]] = {}
+        self._novices: dict[int, set[ProcessId]] = {join: set() for join in self.exports}
         self._too_early: list[tuple[ProcessId, Sequence[SitePdu]]] = []
         self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
         for join, export in self.exports.items():
@@ -103,23 +105,35 @@ class JoinGateway:
         self._end_of_step(out)
 
     def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
+        if not self.is_caught_up:
+            self._start_late(view, now, out)
+            return
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
-            if self._first_view is None:
-                export.start_late(fellows)
-                self.imports[join].fellows = fellows
-                continue
-            before = export.fellows
+            self._novices[join] |= {fellow for fellow in fellows if fellow not in export.fellows}
+            self._novices[join] &= set(fellows)
             self.imports[join].view(fellows, export.links_up, out)
             export.view(fellows, now, out)
-            newcomers = tuple(fellow for fellow in fellows if fellow not in before)
-            if newcomers and self.id == next(fellow for fellow in fellows if fellow in before):
-                out.site.extend((newcomers, state) for state in self._state(join, view))
-        if self._first_view is None:
-            self._first_view = view.number
-            for source, pdus in self._too_early:
-                self.from_site(source, pdus, now, out)
-            self._too_early.clear()
+            novices = tuple(sorted(self._novices[join]))
+            if novices and self.id == next(fellow for fellow in fellows if fellow not in novices):
+                out.site.extend((novices, state) for state in self._state(join, view))
+        self._end_of_step(out)
+
+    def _start_late(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
+        """Begin to count with this view; a fellow says how things stood. If it died doing so, begin again."""
+        self._first_view = view.number
+        self._unfinished.clear()
+        self._inherited.clear()
+        self._past.clear()
+        for join, export in self.exports.items():
+            fresh = Import(export.plan, self.id)
+            fresh.fellows = _fellows(export.plan, view.members)
+            fresh.ready = False
+            self.imports[join] = fresh
+            export.start_late(fresh.fellows)
+        too_early, self._too_early = self._too_early, []
+        for source, pdus in too_early:
+            self.from_site(source, pdus, now, out)
         self._end_of_step(out)
 
     def _state(self, join: int, view: View) -> Iterator[SiteState]:
@@ -151,8 +165,12 @@ class JoinGateway:
         ]
 
     def begin_behind(self, base: Mapping[ProcessId, int]) -> None:
-        """Of each sender the batches up to `base` were delivered here before this gateway came."""
-        self._base = dict(base)
+        """A view begins, and of each sender everything up to `base` lies before it."""
+        if not self.is_caught_up:
+            self._base = dict(base)
+
+    def _is_ahead(self, view: int) -> bool:
+        return self._first_view is None or view > self._first_view
 
     def _on_state(self, pdu: SiteState, out: GatewayOutbox) -> None:
         """What a fellow knows of the time before we came; the last piece makes us one of them."""
@@ -167,6 +185,8 @@ class JoinGateway:
         imports.catch_up(pdu, out)
         for sender, number, origin, seq in pdu.unfinished:
             self._inherited.setdefault((sender, number), []).append((export, origin, seq))
+        others = tuple(fellow for fellow in export.fellows if fellow != self.id)
+        out.site.append((others, SiteCaughtUp(pdu.join)))
         if self.is_caught_up:
             self._inherit()
             self._confirmed(True, out)
@@ -243,8 +263,8 @@ class JoinGateway:
     # Fellows
 
     def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None:
-        if self._first_view is None:
-            # A fellow may see the view that lets us in before we do.
+        if not self.is_caught_up and any(isinstance(pdu, SiteState) and self._is_ahead(pdu.view) for pdu in pdus):
+            # A fellow may see a view before we do, and what it says of it is for then.
             self._too_early.append((source, pdus))
             return
         for pdu in pdus:
@@ -273,6 +293,8 @@ class JoinGateway:
                 imports.on_frozen(source, pdu, out)
             elif isinstance(pdu, SiteBegin):
                 imports.on_begin(pdu, out)
+            elif isinstance(pdu, SiteCaughtUp):
+                self._novices[pdu.join].discard(source)
             else:
                 self._on_state(pdu, out)
         self._end_of_step(out)

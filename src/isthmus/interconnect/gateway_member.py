@@ -108,7 +108,7 @@ class GatewayMember:
                 seen += 1
                 if isinstance(item, View):
                     self.site.view(item.members)
-                    self.gateway.begin_behind(self.group.base)
+                    self.gateway.begin_behind(self.group.cut)
                     self.gateway.view(item, now, joins)
                 else:
                     self.gateway.delivered(item, now, joins)

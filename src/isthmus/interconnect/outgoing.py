@@ -64,6 +64,11 @@ class Outstanding:
         self.confirmed: dict[ProcessId, int] = {}
         self._order: deque[Run] = deque()
 
+    def clear(self) -> None:
+        self.logs.clear()
+        self.confirmed.clear()
+        self._order.clear()
+
     def add(self, messages: Sequence[Message]) -> list[Run]:
         """Messages that were delivered here, in this order. Returns them as runs; what is known already is left out."""
         runs: list[Run] = []

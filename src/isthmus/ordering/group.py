@@ -71,6 +71,7 @@ class GroupMember:
         self._joining = joining
         # Of each sender, what was delivered here before this process came.
         self.base: dict[ProcessId, int] = {}
+        self.cut: dict[ProcessId, int] = {}
         if not joining:
             view = View(1, tuple(members))
             self.membership.view = view
@@ -401,6 +402,7 @@ class GroupMember:
         """Begin a view in which everything up to `counts` is behind everybody."""
         if self.view.number == 0:
             self.base = dict(counts)
+        self.cut = dict(counts)
         self.view = view
         self._ranks = {member: rank for rank, member in enumerate(view.members)}
         self._own_rank = self._ranks[self.id]

@@ -33,6 +33,8 @@ LEAST = 32 << 10
 MOST = 32 << 20
 _GAIN = 1.25
 """Above 1, so that a line that has become faster is found out. What is too much waits for a quarter of a trip."""
+_FIRST_GAIN = 2.0
+"""Until three rounds in a row (a round: what was under way has been reported) have found no quarter more."""
 _SLACK = 32 << 10
 """Twice what may have arrived without having been reported."""
 _EXPIRES: Nanos = 10 * SECOND
@@ -44,6 +46,8 @@ _SHORTEST_PERIOD: Nanos = SECOND // 2
 
 _FINEST_PACE: Nanos = MILLISECOND
 """What an event loop can wait for. Less is not waited for at all."""
+_PACE_CREDIT: Nanos = 10 * MILLISECOND
+"""Lateness that is made up for. Timers are late by a millisecond, which is half a block at 100 Mbit/s."""
 
 
 class _Accepted(NamedTuple):
@@ -68,12 +72,15 @@ class LinkWindow:
         "_best_now",
         "_clock",
         "_drain_until",
+        "_found",
         "_frames",
         "_least_there",
         "_least_there_at",
         "_paced_until",
         "_period_began",
         "_pings",
+        "_round_ends",
+        "_searching",
         "accepted",
         "queued",
         "rate",
@@ -103,6 +110,9 @@ class LinkWindow:
         self._clock = 0
         self._best_before = 0.0
         self._best_now = 0.0
+        self._found = 0.0
+        self._round_ends = 0
+        self._searching = 3
         self._period_began = now
 
     @property
@@ -126,7 +136,9 @@ class LinkWindow:
         starved = self.under_way < self._full
         self.accepted += size
         if self.rate:
-            self._paced_until = max(now, self._paced_until) + int(size * SECOND / (_GAIN * self.rate))
+            self._paced_until = max(now - _PACE_CREDIT, self._paced_until) + int(
+                size * SECOND / (self._gain * self.rate)
+            )
         self._frames.append(_Accepted(self.accepted, self.reported, self._clock, starved))
 
     def report(self, octets: int, clock: int, now: Nanos) -> None:
@@ -153,11 +165,25 @@ class LinkWindow:
             self._period_began = now
         self._best_now = max(self._best_now, rate)
         self.rate = max(self._best_before, self._best_now)
+        if self._searching and self.reported >= self._round_ends:
+            self._round_over()
         self._resize()
+
+    def _round_over(self) -> None:
+        self._round_ends = self.accepted
+        if self.rate >= _GAIN * self._found:
+            self._found = self.rate
+            self._searching = 3
+        else:
+            self._searching -= 1
+
+    @property
+    def _gain(self) -> float:
+        return _FIRST_GAIN if self._searching else _GAIN
 
     def _resize(self) -> None:
         if self.rate and self.trip:
-            self.size = max(LEAST, min(MOST, int(_GAIN * self._full) + _SLACK))
+            self.size = max(LEAST, min(MOST, int(self._gain * self._full) + _SLACK))
 
     def opens_at(self, now: Nanos) -> Nanos | None:
         """When a block that is put on will go out soon: now, or later; none if only the far end's reports can tell."""

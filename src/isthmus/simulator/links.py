@@ -37,7 +37,8 @@ class Link:
         self._cuts = 0
         self._sessions = 0
         self._connected: tuple[ProcessId, ProcessId] | None = None
-        self._held_up: list[tuple[int, LinkPdu]] = []
+        self._stalled: list[tuple[int, LinkPdu]] = []
+        self._queued: list[tuple[int, LinkPdu]] = []
         self._down_at: Nanos | None = None
         self._up = [False, False]
 
@@ -55,7 +56,8 @@ class Link:
             if self._connected != ends:
                 self._sessions += 1
                 self._connected = ends
-                self._held_up.clear()
+                self._stalled.clear()
+                self._queued.clear()
                 self._up = [False, False]
             self.world.at(self.world.now + RECONNECT, self._tell_up, self._sessions)
         elif self._down_at is None:
@@ -76,8 +78,12 @@ class Link:
                 self._up[end] = True
                 self._step(end, "link_up", self.id, self._host(1 - end).id)
                 self._step(end, "link_ready", self.id)
-        held_up, self._held_up = self._held_up, []
-        for end, pdu in held_up:
+        # First what was under way when the cut began, then what has been put on the link since.
+        stalled, self._stalled = self._stalled, []
+        for end, pdu in stalled:
+            self._step(end, "from_link", self.id, [pdu])
+        queued, self._queued = self._queued, []
+        for end, pdu in queued:
             self._carry(end, pdu)
 
     def _tell_down(self, due: Nanos) -> None:
@@ -103,8 +109,8 @@ class Link:
 
     def send(self, source: ProcessId, pdu: LinkPdu) -> None:
         end = 0 if self._host(0).id == source else 1
-        if self._cuts:
-            self._held_up.append((end, pdu))
+        if self._cuts or self._stalled or self._queued:
+            self._queued.append((end, pdu))
         else:
             self._carry(end, pdu)
 
@@ -137,8 +143,8 @@ class Link:
     def _arrive(self, end: int, pdu: LinkPdu, session: int) -> None:
         if session != self._sessions:
             return
-        if self._cuts:
-            self._held_up.append((1 - end, pdu))
+        if self._cuts or self._stalled:
+            self._stalled.append((end, pdu))
         else:
             self._step(end, "from_link", self.id, [pdu])
 
