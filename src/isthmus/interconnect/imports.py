@@ -51,6 +51,7 @@ class Import:
         self.handed: dict[ProcessId, int] = {}
         self.stable: dict[ProcessId, int] = {}
         self._held: dict[int, Sequence[Message]] = {}
+        self._unnumbered: deque[Sequence[Message]] = deque()
         self._early: list[tuple[LinkId, Block]] = []
         self._reports: dict[ProcessId, SiteFrozen] = {}
         self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
@@ -88,7 +89,13 @@ class Import:
             self._held[block.first] = block.messages
             self._relay_what_is_due(out)
         else:
-            self._relay(block.messages, out)
+            self._unnumbered.append(block.messages)
+            self._relay_unnumbered(out)
+
+    def _relay_unnumbered(self, out: GatewayOutbox) -> None:
+        """Broadcast as it comes, but not before everything of older epochs has been delivered here."""
+        while self._unnumbered and self.received >= 0 and not self.frozen:
+            self._relay(self._unnumbered.popleft(), out)
 
     def _relay_what_is_due(self, out: GatewayOutbox) -> None:
         """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us."""
@@ -114,6 +121,7 @@ class Import:
         self._unsettled.append((sender, number, marks))
         self.received += len(messages)
         self._relay_what_is_due(out)
+        self._relay_unnumbered(out)
         if self.leads and self.frozen:
             self._conclude(out)
 
@@ -138,6 +146,8 @@ class Import:
             self.stable.update(news)
             confirm = Confirm(sorted(news.items()))
             out.links.extend((link, confirm) for link in self._my_links if links_up[link])
+            if self.leads and self.frozen:
+                self._conclude(out)
 
     def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
         """Say again what may have been lost with an old connection or process."""
@@ -210,8 +220,11 @@ class Import:
             if report.begun == self.frozen_for:
                 self._announce(report.begun, report.final, out)
                 return
+        # Where the system is only FIFO, what another gateway broadcasts next may be delivered first somewhere, unless
+        # everybody has this already.
+        there = self.imported if self.plan.causal_system else self.stable
         broadcast = [self.handed.items(), *(report.handed for report in self._reports.values())]
-        if all(self.imported.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
+        if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
             self._announce(self.frozen_for, sorted(self.imported.items()), out)
 
     def _announce(self, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
@@ -228,6 +241,7 @@ class Import:
         self.final = dict(final)
         self._reports.clear()
         self._held.clear()
+        self._unnumbered.clear()
         self._at_begin = dict(self.imported)
         self.received = self.relayed = -self._to_come()
         self._reported = 0

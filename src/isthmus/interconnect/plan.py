@@ -29,7 +29,8 @@ class JoinPlan(Struct, frozen=True):
 
     `fellows` are the slots of this side's gateways that have a link of this join. `carriers` says by which link the
     messages of an origin slot go out, where that is fixed. `exported` and `imported` are the origin slots whose
-    messages go out and come in by this join.
+    messages go out and come in by this join. In a `causal_system` what one gateway broadcasts after it delivered
+    something comes after it everywhere.
     """
 
     join: int
@@ -40,6 +41,7 @@ class JoinPlan(Struct, frozen=True):
     exported: frozenset[int]
     imported: frozenset[int]
     numbered_imports: bool
+    causal_system: bool
 
 
 def plans(topology: Topology, system_name: str) -> tuple[JoinPlan, ...]:
@@ -71,6 +73,7 @@ def _plan(topology: Topology, index: int, side: str) -> JoinPlan:
         exported=exported,
         imported=imported,
         numbered_imports=_share(topology, join, other) != "by-origin",
+        causal_system=topology.system(side).order != "fifo",
     )
 
 

@@ -99,15 +99,14 @@ class Trunk:
 class Line:
     """One direction of one connection.
 
-    Invariants: `in_flight` is the size of all pieces in `_waiting` and `_flying`, in the order in which they came;
-    due times never decrease; nothing is taken before it is due, nothing at all while the line is cut.
+    Invariants: `_flying`, then `_waiting`, hold all that has not arrived, in the order in which it came, and `in_flight`
+    is its size. Nothing is taken before it is due, or before its predecessors, or while the line is cut.
     """
 
     __slots__ = (
         "_conditions",
         "_flying",
         "_free_at",
-        "_last_due",
         "_random",
         "_segment",
         "_trunk",
@@ -123,9 +122,8 @@ class Line:
         self._waiting: deque[tuple[Nanos, Piece]] = deque()
         """When each piece came, and the piece."""
         self._flying: deque[tuple[Nanos, Piece]] = deque()
-        """When each piece is due, and the piece."""
+        """When each piece is due if nothing before it is later, and the piece."""
         self._free_at: Nanos = 0
-        self._last_due: Nanos = 0
         self.in_flight = 0
         self.cut = False
         self.set(conditions, now=0)
@@ -136,7 +134,6 @@ class Line:
             # Only the last one sent can be half sent. It starts over, lest it occupy the line at a rate of the past.
             self._waiting.appendleft((now, self._flying.pop()[1]))
             self._free_at = now
-            self._last_due = self._flying[-1][0] if self._flying else now
         self._conditions = conditions
         rates = [rate for rate in (conditions.rate, self._trunk.rate) if rate is not None]
         bottleneck = min(rates, default=UNLIMITED)
@@ -186,8 +183,7 @@ class Line:
             due = left + conditions.delay
             if conditions.jitter:
                 due += self._random.randrange(conditions.jitter + 1)
-            self._last_due = max(self._last_due, due)
-            self._flying.append((self._last_due, piece))
+            self._flying.append((due, piece))
 
     def take(self, now: Nanos, at_most: int) -> list[memoryview]:
         """What has arrived by now, about `at_most` bytes of it and nothing beyond an ending."""
@@ -230,7 +226,7 @@ class Line:
         again = [piece for _, piece in (*self._flying, *self._waiting)]
         self._flying.clear()
         self._waiting = deque((now, piece) for piece in again)
-        self._free_at = self._last_due = now
+        self._free_at = now
 
     def clear(self) -> None:
         """Nobody is there any more to whom anything could arrive."""
