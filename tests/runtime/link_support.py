@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from runtime_support import until
 
-from isthmus.core.ids import LinkId, ProcessId, ProcessName
+from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Message
 from isthmus.core.pdu import Block, LinkPdu
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
@@ -16,6 +16,7 @@ from isthmus.runtime.link import Link, LinkCallbacks
 from isthmus.runtime.link_connection import LinkLimits
 from isthmus.runtime.links import Links
 from isthmus.runtime.tls import LinkTls
+from isthmus.runtime.wan import Wan
 
 GROUP = 11
 LINK = 5
@@ -104,15 +105,49 @@ def dialling(
 
 
 @asynccontextmanager
-async def closing(*gateways: Gateway) -> AsyncIterator[None]:
-    """End these gateways with the test, as a crash would, and let the event loop notice."""
+async def closing(*ends: Gateway | Wan) -> AsyncIterator[None]:
+    """End these with the test, as a crash would, and let the event loop notice."""
     try:
         yield
     finally:
-        for gateway in gateways:
-            gateway.links.abort()
+        for end in ends:
+            if isinstance(end, Gateway):
+                end.links.abort()
+            else:
+                await end.close()
         for _ in range(3):
             await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def pair(
+    *, limits: LinkLimits = QUICK, madrid_tls: LinkTls | None = None, valencia_tls: LinkTls | None = None
+) -> AsyncIterator[tuple[Gateway, Gateway]]:
+    """Both gateways, with a link between them that is up."""
+    valencia, address = listening(limits=limits, tls=valencia_tls)
+    madrid = dialling(address, limits=limits, tls=madrid_tls)
+    async with closing(madrid, valencia):
+        await up(madrid, valencia)
+        yield madrid, valencia
+
+
+@asynccontextmanager
+async def pair_over_a_line(
+    *,
+    limits: LinkLimits = QUICK,
+    madrid_tls: LinkTls | None = None,
+    valencia_tls: LinkTls | None = None,
+    delay: Nanos = 0,
+    rate: int | None = None,
+    queue: int | None = None,
+) -> AsyncIterator[tuple[Gateway, Gateway, Wan]]:
+    """The same over an emulated line, which can be cut."""
+    valencia, address = listening(limits=limits, tls=valencia_tls)
+    wan = await Wan.start(address, delay=delay, rate=rate, queue=queue)
+    madrid = dialling(wan.address, limits=limits, tls=madrid_tls)
+    async with closing(madrid, valencia, wan):
+        await up(madrid, valencia)
+        yield madrid, valencia, wan
 
 
 async def up(*gateways: Gateway) -> None:

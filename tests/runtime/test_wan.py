@@ -233,7 +233,7 @@ def test_a_total_bounds_all_connections_together() -> None:
 
 def test_a_receiver_that_does_not_read_stops_the_sender_and_loses_nothing() -> None:
     async def scenario() -> None:
-        async with place(delay=MILLISECOND, rate=100 * MBIT) as here:
+        async with place(delay=MILLISECOND, rate=100 * MBIT, queue=QUEUE) as here:
             caller, target = await here.pair()
             random = Random(5)
             sent = bytearray()

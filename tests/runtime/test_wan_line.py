@@ -144,9 +144,9 @@ def test_connections_share_a_trunk_equally() -> None:
     [
         (Conditions(delay=100 * MILLISECOND, rate=8 * MBIT), 100_000 + QUEUE),
         (Conditions(delay=SECOND, jitter=SECOND, rate=80, queue=7), 27),
-        (Conditions(rate=800 * MBIT), 500_000),
-        (Conditions(delay=MILLISECOND), 1_250_000 + 6_250_000),
-        (Conditions(delay=60 * SECOND), (64 << 20) + 6_250_000),
+        (Conditions(rate=800 * MBIT), 2_000_000),
+        (Conditions(delay=MILLISECOND), 1_250_000 + (1 << 20)),
+        (Conditions(delay=60 * SECOND), (64 << 20) + (1 << 20)),
     ],
 )
 def test_a_line_has_room_for_what_is_under_way_and_a_queue(conditions: Conditions, capacity: int) -> None:

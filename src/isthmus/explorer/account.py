@@ -10,7 +10,7 @@ from msgspec import Struct
 from isthmus.core.ids import LinkId, ProcessId
 from isthmus.core.message import Message
 from isthmus.core.pdu import Block, Confirm, Resume
-from isthmus.explorer.step import NOBODY, Effect, Event, PduNumber, Violation
+from isthmus.explorer.step import NOBODY, Effect, Event, PduNumber
 
 if TYPE_CHECKING:
     from isthmus.explorer.world import World
@@ -31,11 +31,9 @@ class Line(Struct, frozen=True):
         return f"{self.number:3}  {indent}{self.where} {self.what}{then}"
 
 
-def account(world: World, events: Sequence[Event], violation: Violation) -> tuple[Line, ...]:
-    """The schedule. The last line says what is wrong, unless the violation is about no single event."""
+def account(world: World, events: Sequence[Event]) -> tuple[Line, ...]:
     teller = _Teller(world)
-    lines = [teller.line(number, event) for number, event in enumerate(events, start=1)]
-    return tuple(lines)
+    return tuple(teller.line(number, event) for number, event in enumerate(events, start=1))
 
 
 class _Teller:

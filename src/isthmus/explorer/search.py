@@ -114,7 +114,7 @@ class Search:
             complete=len(self._numbers) <= self._max_states,
             counterexample=None
             if best is None
-            else Counterexample(best.violation, account(self._world, self._schedule(best), best.violation)),
+            else Counterexample(best.violation, account(self._world, self._schedule(best))),
         )
 
     def _expand(self, state: State, number: int, cost: int, waiting: dict[int, list[State]]) -> None:
@@ -126,7 +126,7 @@ class Search:
             self.ends += 1
             violation = world.judge_end(state)
             if violation is not None:
-                self._found(Found(cost, number, None, violation))
+                self._found(Found(cost + len(world.rest(state)), number, None, violation))
         for choice, (after, step) in enumerate(following):
             total = cost + step.cost
             violation = step.violation
@@ -164,4 +164,6 @@ class Search:
             following, _ = self._world.successors(state)
             state, step = following[choice]
             events += step.events
+        if found.choice is None:
+            events += self._world.rest(state)
         return events

@@ -19,7 +19,7 @@ from isthmus.core.pdu import Block, LinkPdu, SitePdu
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario
-from isthmus.explorer.step import Direction, PduNumber, Step
+from isthmus.explorer.step import Direction, Event, Moves, PduNumber, Step
 from isthmus.explorer.work import Work
 from isthmus.interconnect.topology import Topology
 
@@ -96,9 +96,11 @@ class Site:
         self.stability = scenario.stability
         self.reduced = scenario.reduced and ledger.promise != "total"
         self.pdus = pdus
+        # What gateways say of their own state, they say of topologies that keep the rules.
+        self._keeps_the_rules = not topology.unsafe
         self.states: Interner[SiteState] = Interner()
         self.gateways: Interner[Gateway] = Interner()
-        self._steps: dict[int, tuple[Step, ...]] = {}
+        self._moves: dict[int, Moves] = {}
         self._taken: dict[tuple[int, Direction, PduNumber], Step] = {}
         self._reactions: dict[Hashable, Reaction] = {}
 
@@ -124,16 +126,21 @@ class Site:
 
     # What the site does by itself
 
-    def steps(self, number: int) -> tuple[Step, ...]:
-        known = self._steps.get(number)
+    def moves(self, number: int) -> Moves:
+        known = self._moves.get(number)
         if known is None:
-            known = self._steps[number] = tuple(self._all_steps(self.states[number]))
+            state = self.states[number]
+            settlements = tuple(self._settlements(state))
+            usual = tuple(self._usual_steps(state))
+            if self.stability == "any":
+                usual, settlements = usual + settlements, ()
+            # Late, their order is of no interest: the first will do.
+            deliveries = () if self.reduced else tuple(self._process_deliveries(state))
+            known = self._moves[number] = Moves(usual, deliveries, settlements[:1], tuple(self._crashes(state)))
         return known
 
-    def _all_steps(self, state: SiteState) -> Iterator[Step]:
+    def _usual_steps(self, state: SiteState) -> Iterator[Step]:
         yield from self._sends(state)
-        if not self.reduced:
-            yield from self._process_deliveries(state)
         yield from self._gateway_deliveries(state)
         for (source, target), queue in state.queues:
             yield self._hear(state, source, target, queue[0])
@@ -143,8 +150,6 @@ class Site:
             work.input(self.wire_of[link].gateway, "link_ready", ("ready", link), link)
             yield work.step()
         yield from self._views(state)
-        yield from self._settlements(state)
-        yield from self._crashes(state)
 
     def _sends(self, state: SiteState) -> Iterator[Step]:
         for process in self.rules.processes:
@@ -207,7 +212,7 @@ class Site:
                 yield work.step()
 
     def _settlements(self, state: SiteState) -> Iterator[Step]:
-        """A gateway hears what every member has finished with. When that is late, the order does not matter: one."""
+        """A gateway hears what every member has finished with; any part of it, as processes may have been slow."""
         members = self.rules.members(state.system)
         first = self.rules.gateways.start
         counts = [state.confirmed[rank - first] for rank in self.rules.gateways if rank in members]
@@ -217,13 +222,12 @@ class Site:
             return
         finished = tuple(map(min, zip(*counts, strict=True)))
         for rank in self._live(state):
-            for sender, number in enumerate(finished):
-                if number > state.told[rank - first][sender]:
+            for sender, most in enumerate(finished):
+                numbers = range(state.told[rank - first][sender] + 1, most + 1)
+                for number in numbers if self.reduced else numbers[-1:]:
                     work = Work(self, state)
                     work.settle(rank, sender, number)
-                    yield work.step(late=self.stability == "late")
-                    if self.stability == "late":
-                        return
+                    yield work.step()
 
     def _crashes(self, state: SiteState) -> Iterator[Step]:
         for rank in self._live(state):
@@ -257,6 +261,14 @@ class Site:
         gateways = self.states[number].gateways
         due = (self.gateways[gateway].deadline() for gateway in gateways if gateway != CRASHED)
         return min((each for each in due if each is not None), default=None)
+
+    def rest(self, number: int) -> tuple[Event, ...]:
+        """What processes have still to deliver when nothing else happens any more."""
+        work = Work(self, self.states[number])
+        for process in self.rules.processes:
+            while (sender := next(self.rules.deliverable(work.system, process), None)) is not None:
+                work.deliver(process, sender)
+        return tuple(work.events)
 
     def awaken(self, number: int, now: Nanos) -> Step:
         """Time has passed, and whoever asked to be woken by now is."""
@@ -292,7 +304,8 @@ class Site:
             relays, confirms = tuple(out.relays), tuple(out.confirms)
             # Emptied before the picture is taken: a gateway may have kept it, and what was in it is not state.
             out.clear()
-            fork.invariants()
+            if self._keeps_the_rules:
+                fork.invariants()
             return Reaction(self._keep(fork), relays, confirms, site, links, "")
         except Exception as error:  # whatever goes wrong in a gateway is a finding about the gateway
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

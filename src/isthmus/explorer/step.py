@@ -47,18 +47,29 @@ class Violation(NamedTuple):
 class Step(NamedTuple):
     """What one site can do, and where it leads. Its cost is the number of its events.
 
-    `frames` go onto links; `closes` are the directions that nobody listens to any more. `late` steps wait until nothing
-    else can happen anywhere. `relayed` and `settles` are the sets of messages that a gateway broadcast, and that are
-    settled in the system where they were sent: both have to be judged against the rest of the world.
+    `frames` go onto links; `closes` are the directions that nobody listens to any more. `relayed` and `settles` are the
+    sets of messages that a gateway broadcast, and that are settled in the system where they were sent: both have to be
+    judged against the rest of the world.
     """
 
     target: int
     cost: int
     frames: tuple[tuple[Direction, PduNumber], ...]
-    late: bool
     crash: bool
     closes: tuple[Direction, ...]
     relayed: int
     settles: int
     violation: Violation | None
     events: tuple[Event, ...]
+
+
+class Moves(NamedTuple):
+    """All that a site can do by itself. What is `late` waits until nothing can happen anywhere but `deliveries`.
+
+    Deliveries at processes are steps of their own only where the exploration is not reduced.
+    """
+
+    usual: tuple[Step, ...]
+    deliveries: tuple[Step, ...]
+    late: tuple[Step, ...]
+    crashes: tuple[Step, ...]

@@ -42,7 +42,7 @@ class Work:
         self.settles = 0
         self.violation: Violation | None = None
 
-    def step(self, late: bool = False, crash: bool = False) -> Step:
+    def step(self, crash: bool = False) -> Step:
         site = self.site
         state = self.state._replace(
             system=self.system,
@@ -56,7 +56,6 @@ class Work:
             target=site.states.number(state, state),
             cost=max(1, len(self.events)),
             frames=tuple(self.frames),
-            late=late,
             crash=crash,
             closes=tuple(self.closes),
             relayed=self.relayed,

@@ -1,8 +1,8 @@
 """All sites and the links between them: one state of everything, and every state that can follow.
 
 A state is a tuple of small numbers, one for each site and a last one for the links, with the crashes and the jumps of
-time that are left. Two sites meet only in the queues of links, so a step of the whole is a step of one site and a change of
-queues, both looked up.
+time that are left. Two sites meet only in the queues of links, so a step of the whole is a step of one site and a
+change of queues, both looked up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
-from isthmus.explorer.step import END, Direction, PduNumber, Step, Violation
+from isthmus.explorer.step import END, Direction, Event, PduNumber, Step, Violation
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.wiring import all_links
 
@@ -89,34 +89,35 @@ class World:
     def successors(self, state: State) -> tuple[list[tuple[State, Step]], bool]:
         """All that can happen next, and whether nothing more has to: crashes never have to."""
         net = state[-1]
+        sites = self.sites
+        moves = [site.moves(number) for site, number in zip(sites, state, strict=False)]
         found: list[tuple[State, Step]] = []
-        crashes: list[tuple[int, Step]] = []
-        late: list[tuple[int, Step]] = []
-        for index, site in enumerate(self.sites):
-            for step in site.steps(state[index]):
-                if step.crash:
-                    crashes.append((index, step))
-                elif step.late:
-                    late.append((index, step))
-                else:
-                    found.append((self._moved(state, index, step, net), step))
-        for arrival in self._arriving(net):
-            step = self.sites[arrival.site].take(state[arrival.site], arrival.direction, arrival.pdu)
-            found.append((self._moved(state, arrival.site, step, arrival.net), step))
-        if not found and late:
-            index, step = late[0]
-            found.append((self._moved(state, index, step, net), step))
+        for index, each in enumerate(moves):
+            self._follow(found, state, index, each.usual, net)
+        for index, direction, pdu, following in self._arriving(net):
+            self._follow(found, state, index, (sites[index].take(state[index], direction, pdu),), following)
         if not found:
-            found += self._jump(state)
+            quiet = next((index for index, each in enumerate(moves) if each.late), None)
+            if quiet is not None:
+                self._follow(found, state, quiet, moves[quiet].late, net)
+            else:
+                found += self._jump(state)
+        for index, each in enumerate(moves):
+            self._follow(found, state, index, each.deliveries, net)
         end = not found
         if self.nets[net].crashes:
-            found += [(self._moved(state, index, step, net), step) for index, step in crashes]
+            for index, each in enumerate(moves):
+                self._follow(found, state, index, each.crashes, net)
         return found, end
 
-    def _moved(self, state: State, index: int, step: Step, net: int) -> State:
-        if step.frames or step.crash:
-            net = self._carry(net, step)
-        return (*state[:index], step.target, *state[index + 1 : -1], net)
+    def _follow(
+        self, found: list[tuple[State, Step]], state: State, index: int, steps: tuple[Step, ...], net: int
+    ) -> None:
+        """Add the states that steps of one site lead to. Runs once per transition: nothing here can be saved."""
+        before, behind = state[:index], state[index + 1 : -1]
+        for step in steps:
+            following = self._carry(net, step) if step.frames or step.crash else net
+            found.append(((*before, step.target, *behind, following), step))
 
     def _jump(self, state: State) -> list[tuple[State, Step]]:
         """Nothing can happen, so time passes until somebody wants to be woken."""
@@ -206,13 +207,17 @@ class World:
                     return Violation("stable", site.name, text, "", why)
         return self._judge_total(after) if ledger.promise == "total" else None
 
+    def rest(self, state: State) -> tuple[Event, ...]:
+        """What processes may have left for the end, where they deliver only when it matters."""
+        return tuple(event for site, number in self._numbered(state) for event in site.rest(number))
+
     def judge_end(self, state: State) -> Violation | None:
         """Nothing can happen any more: every message must be everywhere."""
         for index, (site, number) in enumerate(self._numbered(state)):
             missing = self.ledger.everything & ~site.rules.everything(site.states[number].system)
             for bit in self._reachable(state, index, missing if site.rules.processes else 0):
                 process, text = site.names[0], self.ledger.text(bit)
-                why = f"{text} was sent, and nothing can happen any more, but {process} will never deliver it"
+                why = f"{text} was sent, and nothing can happen any more, but {process} has not delivered it"
                 return Violation("agreement", process, text, "", why)
         return None
 

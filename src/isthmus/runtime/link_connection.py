@@ -37,7 +37,9 @@ LONGEST_REASON = 200
 """Characters of a reason that go into a log."""
 _REPORT_BYTES = 16 << 10
 _REPORT_AFTER = 0.005
-"""What arrived is reported at once when it is that many bytes, else after that many seconds."""
+_REPORT_PART_AFTER = 0.025
+"""What arrived is reported at once when it is that many bytes, else after that many seconds. Parts of frames, which
+trickle in on slow lines, may wait longer: reports every 5 ms would be 6 % of the way back at 1 Mbit/s."""
 _UNSENT = 16 << 10
 """Bytes beyond what TCP has under way that the kernel takes. What waits in user space can be overtaken by a ping."""
 _LAST_DATA_RECEIVED = struct.Struct("=I")
@@ -152,7 +154,7 @@ class LinkConnection(asyncio.Protocol):
         if arrivals.failure is not None:
             self.refuse(str(arrivals.failure))
         elif self._reader.octets != self._reported:
-            self._report_soon()
+            self._report_soon(_REPORT_AFTER if arrivals.pdus else _REPORT_PART_AFTER)
 
     def _introduce(self, data: bytes) -> None:
         """Take the hello off the stream. What follows it belongs to a link, if it is a good one."""
@@ -172,11 +174,11 @@ class LinkConnection(asyncio.Protocol):
             self.bytes_in -= len(data) - missing
             self.data_received(data[missing:])
 
-    def _report_soon(self) -> None:
+    def _report_soon(self, seconds: float) -> None:
         if self._reader.octets - self._reported >= _REPORT_BYTES:
             self._report()
         elif self._report_timer is None:
-            self._report_timer = self.loop.call_later(_REPORT_AFTER, self._report)
+            self._report_timer = self.loop.call_later(seconds, self._report)
 
     def _report(self) -> None:
         if self._report_timer is not None:
@@ -247,9 +249,9 @@ class LinkConnection(asyncio.Protocol):
         self._aborted = True
         if self._report_timer is not None:
             self._report_timer.cancel()
-        reason = reason_of(error) if error else "closed by the other side"
+        reason = reason_of(error) if error else "it hung up"
         if not self.introduced.done():
-            self.introduced.set_exception(LinkError(f"it did not say who it is ({reason})"))
+            self.introduced.set_exception(LinkError(f"{reason} before it had said who it is"))
         if not self.gone.done():
             self.gone.set_result(None)
         if self._user is not None:

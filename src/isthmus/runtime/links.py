@@ -171,9 +171,11 @@ class Links:
                 await connection.introduced
         except (OSError, LinkError) as error:
             connection.abort()
+            caller.close()
             self._refuse(where, reason_of(error))
         except BaseException:
             connection.abort()
+            caller.close()
             raise
         finally:
             self._strangers -= 1

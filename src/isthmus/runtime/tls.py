@@ -130,7 +130,7 @@ class LinkTls:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a TLS handshake failed, or a file could not be used, in a few words."""
+    """Why there is no connection, or why a file could not be used, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -138,6 +138,10 @@ def reason_of(error: BaseException) -> str:
         return f"it does not accept our certificate: {words}" if " alert " in f" {words} " else words
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, ConnectionError):
+        return "it hung up"
     return str(error) or type(error).__name__
 
 

@@ -21,12 +21,14 @@ from isthmus.core.ids import MILLISECOND, SECOND, Nanos
 
 QUEUE = 64 << 10
 """Bytes that may wait for their turn where nothing else is said."""
-QUEUE_TIME = 5 * MILLISECOND
-"""A faster line may have this much of its time waiting: the event loop looks only once in a millisecond."""
+QUEUE_TIME = 20 * MILLISECOND
+"""A faster line may have this much of its time waiting: for so long a busy machine may leave the emulator standing."""
 UNLIMITED = 10_000_000_000
 """A line without a rate has room for what this rate (bit/s) would have under way: more than the emulator can carry."""
 UNLIMITED_ROOM = 64 << 20
 """… but for no more bytes than this, however long the line is."""
+UNLIMITED_QUEUE = 1 << 20
+"""Nothing waits for its turn on such a line, but what is read at once has to fit."""
 SEGMENT = 1448
 """Bytes of a TCP segment on an Ethernet: what slow lines clock out at a time."""
 SEGMENT_TIME = MILLISECOND
@@ -53,7 +55,7 @@ class Conditions(NamedTuple):
     rate: int | None = None
     """Of each connection; none: unlimited."""
     queue: int | None = None
-    """Bytes that may wait for their turn; none: `QUEUE`, or `QUEUE_TIME` on a fast line."""
+    """Bytes that may wait for their turn; none: `QUEUE`, or `QUEUE_TIME` of a fast line."""
 
     def check(self) -> Conditions:
         """Itself, or `ValueError`."""
@@ -99,8 +101,8 @@ class Trunk:
 class Line:
     """One direction of one connection.
 
-    Invariants: `_flying`, then `_waiting`, hold all that has not arrived, in the order in which it came, and `in_flight`
-    is its size. Nothing is taken before it is due, or before its predecessors, or while the line is cut.
+    Invariants: `_flying`, then `_waiting`, hold all that has not arrived, in the order in which it came; `in_flight` is
+    its size. Nothing is taken before it is due, or before its predecessors, or while the line is cut.
     """
 
     __slots__ = (
@@ -140,10 +142,11 @@ class Line:
         product = bottleneck * (conditions.delay + conditions.jitter) // (8 * SECOND)
         if rates:
             self._segment = max(SEGMENT, bottleneck * SEGMENT_TIME // (8 * SECOND))
+            queue = max(QUEUE, bottleneck * QUEUE_TIME // (8 * SECOND))
         else:
-            self._segment = UNLIMITED_ROOM
+            self._segment, queue = UNLIMITED_ROOM, UNLIMITED_QUEUE
             product = min(product, UNLIMITED_ROOM)
-        self.capacity = product + (conditions.queue or max(QUEUE, bottleneck * QUEUE_TIME // (8 * SECOND)))
+        self.capacity = product + (conditions.queue or queue)
 
     @property
     def crowded(self) -> bool:

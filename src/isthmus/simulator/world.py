@@ -17,7 +17,7 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Ack, Busy, Fetch, LinkPdu, Pdu, Promise
+from isthmus.core.pdu import Ack, Busy, Fetch, Join, LinkPdu, Pdu, Promise
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
 from isthmus.trace.writer import ProcessLog
@@ -115,9 +115,13 @@ class World:
 
     # Inside
 
-    def _arrive(self, source: ProcessId, slot: int, pdus: list[Pdu], order: int) -> None:
+    def _arrive(self, source: ProcessId, destination: ProcessId, pdus: list[Pdu], order: int) -> None:
+        slot = slot_of(destination)
         host = self.hosts.get(slot)
         if host is None or not host.alive:
+            return
+        if host.id != destination and type(pdus[0]) is not Join:
+            # Addressed to a former process of this slot. Only who asks to be let in knows no better address.
             return
         if order:
             line = (slot_of(source), slot)
@@ -207,7 +211,7 @@ class World:
         track = self._scheduled + 1 if network.faults.reordering else 0
         for destination in destinations:
             for arrival in network.arrivals(source, destination, pdu, now):
-                self.at(arrival, self._arrive, source, slot_of(destination), pdus, track)
+                self.at(arrival, self._arrive, source, destination, pdus, track)
 
     def _notice(self, pdu: Pdu) -> None:
         if isinstance(pdu, Ack):
