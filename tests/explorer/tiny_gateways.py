@@ -160,7 +160,9 @@ def forwarders(topology: Topology, kind: Callable[..., Forwarder] = Forwarder) -
     """Gateways for every join with fixed assignment, by origin."""
     directory = topology.directory()
     made: dict[ProcessId, Any] = {}
-    offsets = [next(i for i, link in enumerate(all_links(topology)) if link.join == n) for n in range(len(topology.joins))]
+    offsets = [
+        next(i for i, link in enumerate(all_links(topology)) if link.join == n) for n in range(len(topology.joins))
+    ]
     for system in topology.systems:
         for gateway in topology.gateway_slots(system.name):
             links: dict[ProcessId, list[LinkId]] = {}
@@ -174,7 +176,12 @@ def forwarders(topology: Topology, kind: Callable[..., Forwarder] = Forwarder) -
 
 
 def two_systems(
-    order: str, join: str, sends: Sequence[str], gateways: int = 1, processes: Sequence[str] = ("p", "q"), more: str = ""
+    order: str,
+    join: str,
+    sends: Sequence[str],
+    gateways: int = 1,
+    processes: Sequence[str] = ("p", "q"),
+    more: str = "",
 ) -> Topology:
     """Two systems of one order, each with these processes, joined by as many links as there are gateways."""
     names = ", ".join(f'"{name}"' for name in processes)

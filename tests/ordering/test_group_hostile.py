@@ -86,6 +86,7 @@ def test_no_sequence_of_pdus_raises_anything_at_a_joining_process(order: type[Or
     @example([(1, [Status(0, 0, 0, [], [], [], 0)], 0)], [])
     @example([(1, [Ack(0, 1, 1)], 0)], [])
     @example([(1, [Install(1, Proposal([7, 7, 7], [], []))], 0)], [])
+    @example([(1, [Install(0, Proposal([1, 2, 3, 7], [1, 2, 3, 7], [0, 0, 0, 1]))], 0)], [])
     def holds(before: list[tuple[int, list[Pdu], int]], after: list[tuple[int, list[Pdu], int]]) -> None:
         member = GroupMember(7, MEMBERS, order, SETTINGS, joining=True)
         endure(member, [*before, (1, [welcome], 0), *after])

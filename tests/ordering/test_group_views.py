@@ -8,7 +8,7 @@ from group_network import HEARTBEAT, SUSPECT_AFTER, Network, kept
 from isthmus.core.endpoint import View
 from isthmus.core.ids import SECOND
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Accept, Ack, Excluded, Fetch, Install, Prepare, Promise, Propose, Safe, Status
+from isthmus.core.pdu import Accept, Ack, Excluded, Fetch, Install, Prepare, Promise, Proposal, Propose, Safe, Status
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
 from isthmus.ordering.membership import EXCLUDED
@@ -279,6 +279,30 @@ def test_the_coordinator_fetches_what_only_others_hold() -> None:
     assert not network.sent(Propose)
     network.pass_time(CHANGE)
     assert network.delivered(1) == network.delivered(2) == network.delivered(3) == ["a", "b"]
+
+
+def test_one_that_is_behind_asks_once_for_what_it_lacks_however_many_tell_it() -> None:
+    """Everybody who has moved on answers its heartbeats. Were each answer a reason to ask, all would send everything."""
+    network = Network(5, FifoOrder)
+    network.broadcast(5, "m")
+    network.carry(Batch, to=1)
+    network.lose()
+    network.crash(5)
+    for member in (1, 2, 3):
+        network.cut_line(member, 4)
+    network.pass_time(SUSPECT_AFTER - 2 * HEARTBEAT)
+    network.mend()
+    decision = Install(1, Proposal([1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 0, 0, 0, 1]))
+    for member in (1, 2, 3):
+        network.inject(member, 4, decision)
+    assert [each.destination for each in network.sent(Fetch)] == [1]
+    network.lose()
+    for _ in range(4):
+        network.now += HEARTBEAT
+        network.wake(4)
+    assert [each.destination for each in network.sent(Fetch)] == [3], (
+        "it asks again after a while, whoever told it last"
+    )
 
 
 def test_what_lies_beyond_the_cut_is_gone_for_good() -> None:

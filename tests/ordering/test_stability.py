@@ -78,6 +78,14 @@ def test_a_member_that_comes_has_finished_with_everything_before_the_cut() -> No
     assert stability.stable(A) == 4
 
 
+def test_one_that_comes_to_take_over_has_finished_with_nothing() -> None:
+    stability = Stability()
+    stability.install(C, (A, B, C), {A: 4, B: 0}, (), caught_up=False)
+    assert stability.stable(A) == 0
+    stability.confirm(A, 3)
+    assert stability.stable(A) == 3
+
+
 def test_the_messages_of_one_that_departed_become_stable_all_the_same() -> None:
     stability = group_of(A, B, C)
     stability.confirm(C, 2)

@@ -186,7 +186,7 @@ def test_a_new_process_at_the_far_end_begins_anew() -> None:
         async with closing(madrid):
             await up(madrid, valencia)
             madrid.link.send(block(1))
-            await until(lambda: valencia.numbers == [1])
+            await until(lambda: valencia.numbers == [1] and not madrid.link.metrics.kept_frames)
             valencia.links.abort()
             madrid.link.send(block(2))
             later, _ = listening(address, process=reborn)

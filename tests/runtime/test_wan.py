@@ -373,11 +373,10 @@ def test_a_target_that_refuses_costs_the_caller_its_connection_and_one_log_line(
     async def scenario() -> None:
         with socket.socket() as nobody:
             nobody.bind((LOOPBACK, 0))
-            wan = await Wan.start(nobody.getsockname())
-            caller = Party(socket.create_connection(wan.address))
-            assert await caller.is_reset()
-            await wan.close()
-            caller.connection.close()
+            async with await Wan.start(nobody.getsockname()) as wan:
+                caller = Party(socket.create_connection(wan.address))
+                assert await caller.is_reset()
+                caller.connection.close()
 
     with caplog.at_level(logging.INFO):
         run_test(scenario())

@@ -68,7 +68,7 @@ class Rate(Struct, frozen=True):
 
 
 def measure(seconds: float = SECONDS) -> Iterator[Throughput | Delays | Rate]:
-    """All figures, one after the other; about twenty seconds."""
+    """All figures, one after the other; about half a minute."""
     for delay in DELAYS:
         yield throughput(delay, seconds)
     yield delays(25 * MILLISECOND)
@@ -88,8 +88,8 @@ def throughput(delay: Nanos, seconds: float = SECONDS) -> Throughput:
 
 def delays(delay: Nanos, pings: int = PINGS) -> Delays:
     with _target() as target, _Emulator(address_of(target), delay) as line:
-        direct = sorted(_ping(address_of(target), target, pings, delay))
-        taken = sorted(_ping(line.address, target, pings, delay))
+        direct = sorted(_ping(address_of(target), target, pings))
+        taken = sorted(_ping(line.address, target, pings))
     return Delays(delay, taken[0], taken[pings // 2], taken[pings * 99 // 100], taken[-1], direct[pings // 2])
 
 
@@ -133,38 +133,39 @@ def _target() -> Iterator[socket.socket]:
 
 
 def _transfer(address: Address, target: socket.socket, seconds: float, block: int = BLOCK) -> float:
-    """Bits per second, from the first byte that arrives to the last."""
-    rates: list[float] = []
+    """Bits per second that arrive, counted from the first byte on. Then the receiver hangs up, and all ends."""
 
-    def receive() -> None:
-        connection, _ = target.accept()
-        with connection:
-            buffer, size = bytearray(BLOCK), 0
-            first = connection.recv_into(buffer)
-            started = time.monotonic()
-            while received := connection.recv_into(buffer):
-                size += received
-            rates.append(size * 8 / (time.monotonic() - started) if first else 0.0)
+    def send() -> None:
+        with socket.create_connection(address) as connection:
+            data = bytes(block)
+            try:
+                while True:
+                    connection.sendall(data)
+            except ConnectionError:
+                pass
 
-    receiving = threading.Thread(target=receive)
-    receiving.start()
-    with socket.create_connection(address) as connection:
-        data, over = bytes(block), time.monotonic() + seconds
-        while time.monotonic() < over:
-            connection.sendall(data)
-    receiving.join()
-    return rates[0]
+    sending = threading.Thread(target=send)
+    sending.start()
+    connection, _ = target.accept()
+    with connection:
+        buffer, size = bytearray(BLOCK), 0
+        connection.recv_into(buffer)
+        started = time.monotonic()
+        while (elapsed := time.monotonic() - started) < seconds:
+            size += connection.recv_into(buffer)
+    sending.join()
+    return size * 8 / elapsed
 
 
-def _ping(address: Address, target: socket.socket, pings: int, pause: Nanos) -> list[float]:
-    """Milliseconds that single bytes take one way, with pauses in which the line is idle again."""
+def _ping(address: Address, target: socket.socket, pings: int) -> list[float]:
+    """Milliseconds that single bytes take one way, one at a time, in no fixed step with any clock."""
     random = Random(1)
     taken = []
     with socket.create_connection(address) as sender:
         receiver, _ = target.accept()
         with receiver:
             for _ in range(pings):
-                time.sleep(random.uniform(0, 2 * pause) / 1e9)
+                time.sleep(random.uniform(0, 2) / 1000)
                 sent_at = time.monotonic_ns()
                 sender.sendall(b"x")
                 receiver.recv(1)

@@ -61,7 +61,7 @@ class Export:
     def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
         """Come to a join that runs: carry nothing until an epoch begins that counts on us."""
         self.fellows = fellows
-        self.outstanding.clear()
+        self.outstanding.forget_deliveries()
         self.share.begin([], (), leading=False)
 
     # Who is who

@@ -64,9 +64,9 @@ class Outstanding:
         self.confirmed: dict[ProcessId, int] = {}
         self._order: deque[Run] = deque()
 
-    def clear(self) -> None:
+    def forget_deliveries(self) -> None:
+        """Start over with what is delivered from now on. What is confirmed stays so."""
         self.logs.clear()
-        self.confirmed.clear()
         self._order.clear()
 
     def add(self, messages: Sequence[Message]) -> list[Run]:

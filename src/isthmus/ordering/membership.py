@@ -365,7 +365,7 @@ class Membership:
     def _on_install(self, source: ProcessId, pdu: Install, now: Nanos, out: Outbox) -> None:
         view, proposal = self.view, pdu.proposal
         if view is None:
-            if self.owner in proposal.members and _is_sound(proposal):
+            if self.owner in proposal.members and self.owner not in proposal.senders and _is_sound(proposal):
                 self.host.install(pdu, now, out)
             return
         if pdu.view > view.number and self.owner not in proposal.senders:

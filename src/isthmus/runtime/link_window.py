@@ -38,7 +38,8 @@ _FIRST_GAIN = 2.0
 _SLACK = 32 << 10
 """Twice what may have arrived without having been reported."""
 _EXPIRES: Nanos = 10 * SECOND
-"""Age at which the least way there is measured anew."""
+_EXPIRES_TRIPS = 100
+"""Age at which the least way there is measured anew: that much, or so many trips, since each time costs half a trip."""
 _LONGEST_DRAIN: Nanos = SECOND
 _SHORTEST_PERIOD: Nanos = SECOND // 2
 """The greatest sample is replaced after one to two such periods, or five to ten trips if that is longer."""
@@ -189,7 +190,8 @@ class LinkWindow:
         """When a block that is put on will go out soon: now, or later; none if only the far end's reports can tell."""
         if self._drain_until or self.under_way >= self.size:
             return None
-        if self.rate and self.trip and now - self._least_there_at > _EXPIRES and not self._empty:
+        stale = now - self._least_there_at > max(_EXPIRES, _EXPIRES_TRIPS * self.trip)
+        if stale and self._full and not self._empty:
             self._drain_until = now + _LONGEST_DRAIN
             return None
         return self._paced_until if self._paced_until - now > _FINEST_PACE else now

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from enum import StrEnum
 from random import Random
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from isthmus.core.ids import Nanos
 from isthmus.runtime.address import LOOPBACK, Address, address_of
@@ -62,7 +62,7 @@ class Way(NamedTuple):
 
 
 class Wan:
-    """One emulated line: an address to call instead of the target's. Made by `Wan.start`."""
+    """One emulated line: an address to call instead of the target's. Made by `Wan.start`; closed by `async with`."""
 
     def __init__(self, target: Address, listener: socket.socket, ways: tuple[Way, Way], seed: int) -> None:
         self.target = target
@@ -109,6 +109,12 @@ class Wan:
         wan = cls(Address(*target), listener, (there, back), seed)
         wan._resume_accepting()
         return wan
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @property
     def port(self) -> int:

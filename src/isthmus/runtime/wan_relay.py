@@ -134,22 +134,33 @@ def tune(connection: socket.socket) -> None:
     """
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         connection.setsockopt(socket.SOL_SOCKET, option, _KERNEL_BUFFER)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
+    # What has arrived must not wait for an acknowledgement of what arrived before.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
+    except OSError:
+        pass  # Not all systems let one choose.
 
 
 async def _dial(loop: asyncio.AbstractEventLoop, address: Address) -> socket.socket:
-    found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    family, _, _, _, where = found[0]
-    dialled = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        dialled.setblocking(False)
-        tune(dialled)
-        _reset_on_close(dialled, True)
-        await loop.sock_connect(dialled, where)
-    except BaseException:
-        dialled.close()
-        raise
-    return dialled
+    """A connection to the first address of this name that takes one."""
+    problem = OSError("no address found")
+    for family, _, _, _, where in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        dialled = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            dialled.setblocking(False)
+            tune(dialled)
+            _reset_on_close(dialled, True)  # Until it carries.
+            await loop.sock_connect(dialled, where)
+        except OSError as error:
+            dialled.close()
+            problem = error
+        except BaseException:
+            dialled.close()
+            raise
+        else:
+            return dialled
+    raise problem
 
 
 def _reset_on_close(connection: socket.socket, reset: bool) -> None:

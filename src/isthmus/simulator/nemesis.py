@@ -99,6 +99,11 @@ class Nemesis:
         for slot in slots:
             self._in_trouble[slot] = self._in_trouble.get(slot, 0) + change
 
+    def _has_majority(self, slots: set[int]) -> bool:
+        """Whether the view is sure to go on among these, so that nobody there can be left out."""
+        members = self._latest_view().members
+        return 2 * sum(slot_of(member) in slots for member in members) > len(members)
+
     def _troubled(self) -> set[int]:
         return {slot for slot, count in self._in_trouble.items() if count}
 
@@ -118,9 +123,8 @@ class Nemesis:
 
     def _partition(self, partition: Partition) -> None:
         side = set(partition.side)
-        if 2 * len(side) > len(self.slots):
-            side = set(self.slots) - side
-        if not self.spare(side | self._troubled()):
+        losers = [each for each in (side, set(self.slots) - side) if not self._has_majority(each)]
+        if not all(self.spare(loser | self._troubled()) for loser in losers):
             return
         self.world.sometimes.reach("partition")
         lines = [
@@ -129,7 +133,7 @@ class Nemesis:
             for destination in self.slots
             if (source in side) != (destination in side)
         ]
-        self._cut_lines(lines, side, partition.until)
+        self._cut_lines(lines, set().union(*losers), partition.until)
 
     def _cut(self, cut: Cut) -> None:
         if not self.spare({cut.source, cut.destination, *self._troubled()}):
