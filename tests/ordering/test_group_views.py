@@ -282,7 +282,7 @@ def test_the_coordinator_fetches_what_only_others_hold() -> None:
 
 
 def test_one_that_is_behind_asks_once_for_what_it_lacks_however_many_tell_it() -> None:
-    """Everybody who has moved on answers its heartbeats. Were each answer a reason to ask, all would send everything."""
+    """All who have moved on answer its heartbeats. Were each answer a reason to ask, each would send everything."""
     network = Network(5, FifoOrder)
     network.broadcast(5, "m")
     network.carry(Batch, to=1)

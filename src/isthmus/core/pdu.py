@@ -294,6 +294,7 @@ class SiteState(_Pdu, frozen=True, tag="site-state"):
     final: Marks
     received: Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
     imported: Marks
+    stable: Marks
     unfinished: Annotated[list[tuple[Number, Number, Number, Number]], Meta(max_length=1 << 20)]
     last: bool
 

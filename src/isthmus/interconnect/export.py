@@ -98,6 +98,8 @@ class Export:
             if end.near in gone:
                 self.links_up[end.link] = False
         if lost:
+            # Whoever is gone may have told only some of us.
+            out.site.append((self._others(), SiteConfirm(self.plan.join, sorted(self.outstanding.confirmed.items()))))
             self.renew(now, out)
 
     def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:

@@ -151,6 +151,7 @@ class JoinGateway:
                 final=sorted(imports.final.items()),
                 received=imports.received,
                 imported=sorted(imports.imported.items()),
+                stable=sorted(imports.stable.items()),
                 unfinished=self._unfinished_by(export) if index == len(pieces) else [],
                 last=index == len(pieces),
             )

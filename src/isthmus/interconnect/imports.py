@@ -271,7 +271,11 @@ class Import:
             self.received += pdu.received
         self.relayed = self.received
         self.imported = dict(pdu.imported) | self.imported
+        self.stable = dict(pdu.stable) | self.stable
         self.ready = True
+        if self.stable:
+            confirm = Confirm(sorted(self.stable.items()))
+            out.links.extend((link, confirm) for link in self._my_links)
         self._take_early(out)
 
     def invariants(self) -> None:

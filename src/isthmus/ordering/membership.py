@@ -110,6 +110,8 @@ class Membership:
         self.goal: Propose | Install | None = None
         self.goal_source: ProcessId = self.owner
         self.patience: Nanos = 0
+        self.fetch_again_at: Nanos = 0
+        self.fetch_pause = self.retry_after
 
     @property
     def may_go(self) -> bool:
@@ -302,9 +304,11 @@ class Membership:
             if self.decision is not None:
                 out.sends.append(((joiner,), self.decision))
             return
+        if len(self.view.members) + len(self.joiners) >= MAX_MEMBERS and joiner not in self.joiners:
+            return
         # One process at a time lives in a slot, and a later one has a higher id. Requests of the others are old.
         rivals = [each for each in (*self.view.members, *self.joiners) if slot_of(each) == slot_of(joiner)]
-        if max(rivals, default=0) > joiner or len(self.view.members) + len(self.joiners) >= MAX_MEMBERS:
+        if max(rivals, default=0) > joiner:
             return
         for former in rivals:
             if self.joiners.pop(former, None) is None:
@@ -393,9 +397,13 @@ class Membership:
         assert goal is not None
         assert view is not None
         missing = self._missing(goal.proposal)
-        for rank, first, last in missing:
-            out.sends.append(((self.goal_source,), Fetch(view.number, view.members[rank], first, last)))
         if missing:
+            # Many may tell us of the goal, and often. What is asked for twice is sent twice, so ask ever more rarely.
+            if now >= self.fetch_again_at:
+                self.fetch_again_at = now + self.fetch_pause
+                self.fetch_pause = min(2 * self.fetch_pause, 8 * self.retry_after)
+                for rank, first, last in missing:
+                    out.sends.append(((self.goal_source,), Fetch(view.number, view.members[rank], first, last)))
             return
         self.goal = None
         if isinstance(goal, Install):
