@@ -222,6 +222,27 @@ def test_a_peer_that_breaks_the_rules_costs_one_log_line_and_the_connection(
     assert "secret" not in line
 
 
+def test_a_peer_that_asks_more_than_it_reads_costs_no_memory() -> None:
+    async def scenario() -> None:
+        valencia, address = listening()
+        async with closing(valencia):
+            reader, writer = await soon(asyncio.open_connection(*address, limit=1))
+            writer.write(encode_hello(LinkHello(GROUP, LINK, MADRID_SLOT, LIFE, 0, 0)))
+            pings, before = 1_000_000, 0
+            for first in range(0, pings, 10_000):
+                writer.write(b"".join(frame(3, token, b"") for token in range(first, first + 10_000)))
+                await soon(writer.drain())
+            await until(lambda: valencia.link.metrics.bytes_in >= HELLO_SIZE + 16 * pings)
+            assert before < valencia.link.metrics.bytes_out < 24 * pings / 2
+            # It reads at last, and the latest of its questions is answered.
+            answers = bytearray()
+            while not answers.endswith(frame(4, pings - 1, b"")[8:16] + answers[-8:]):
+                answers += await soon(reader.read(1 << 20))
+            writer.transport.abort()
+
+    run_test(scenario())
+
+
 def test_a_hello_that_claims_too_much_does_not_cost_the_working_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         valencia, address = listening()

@@ -262,21 +262,23 @@ class SiteFreeze(_Pdu, frozen=True, tag="site-freeze"):
 
 
 class SiteFrozen(_Pdu, frozen=True, tag="site-frozen"):
-    """Answer: the latest epoch that has begun here, what it began behind, and all that I ever broadcast."""
+    """Answer: the latest epoch that has begun here, behind what it began, and all that I ever broadcast."""
 
     join: Number
     epoch: Number
     begun: Number
     final: Marks
+    base: Number
     handed: Marks
 
 
 class SiteBegin(_Pdu, frozen=True, tag="site-begin"):
-    """From the leader of the receiving side: the epoch begins behind `final`. Pass it on over your links."""
+    """From the leader of the receiving side: the epoch begins behind `final`, which is `base` messages in all."""
 
     join: Number
     epoch: Number
     final: Marks
+    base: Number
 
 
 class SiteState(_Pdu, frozen=True, tag="site-state"):
@@ -292,7 +294,8 @@ class SiteState(_Pdu, frozen=True, tag="site-state"):
     outstanding: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
     import_epoch: Number
     final: Marks
-    received: Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
+    base: Number
+    total: Number
     imported: Marks
     stable: Marks
     unfinished: Annotated[list[tuple[Number, Number, Number, Number]], Meta(max_length=1 << 20)]

@@ -49,6 +49,8 @@ class Export:
         self._retry_at: Nanos | None = None
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._out: GatewayOutbox | None = None
+        self._caught_up = not late
+        self._came_up: set[LinkId] = set()
         if late:
             self.links_up.update(dict.fromkeys(self._my_links, False))
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
@@ -103,6 +105,9 @@ class Export:
             self.renew(now, out)
 
     def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        if not self._caught_up:
+            self._came_up.add(link)
+            return
         if not self.links_up[link]:
             self.links_up[link] = True
             out.site.append((self._others(), SiteLink(self.plan.join, link, True)))
@@ -111,6 +116,7 @@ class Export:
             out.links.append((link, Open(self.epoch)))
 
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        self._came_up.discard(link)
         if self.links_up[link]:
             self.links_up[link] = False
             out.site.append((self._others(), SiteLink(self.plan.join, link, False)))
@@ -183,13 +189,17 @@ class Export:
         self.opening = False
         self._retry_at = None
         self._out = out
-        self.share.begin(list(self.outstanding.after(final)), links, self.leads)
+        if self._caught_up:
+            self.share.begin(list(self.outstanding.after(final)), links, self.leads)
 
-    def catch_up(self, pdu: SiteState, earlier: list[Message]) -> None:
-        """What a fellow has kept from before our time."""
+    def catch_up(self, pdu: SiteState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
+        """What a fellow has kept from before our time. Only now can our links be of use."""
         self.outstanding.confirm(pdu.confirmed)
         self.outstanding.add_earlier(earlier)
         self.epoch = max(self.epoch, pdu.export_epoch)
+        self._caught_up = True
+        for link in sorted(self._came_up):
+            self.link_up(link, now, out)
 
     # Word from fellows and from the far side
 

@@ -126,11 +126,9 @@ class JoinGateway:
         self._inherited.clear()
         self._past.clear()
         for join, export in self.exports.items():
-            fresh = Import(export.plan, self.id)
-            fresh.fellows = _fellows(export.plan, view.members)
-            fresh.ready = False
-            self.imports[join] = fresh
-            export.start_late(fresh.fellows)
+            fellows = _fellows(export.plan, view.members)
+            self.imports[join] = self.imports[join].anew(fellows)
+            export.start_late(fellows)
         too_early, self._too_early = self._too_early, []
         for source, pdus in too_early:
             self.from_site(source, pdus, now, out)
@@ -149,7 +147,8 @@ class JoinGateway:
                 outstanding=export.outstanding.messages(runs),
                 import_epoch=imports.epoch,
                 final=sorted(imports.final.items()),
-                received=imports.received,
+                base=imports.base,
+                total=imports.total,
                 imported=sorted(imports.imported.items()),
                 stable=sorted(imports.stable.items()),
                 unfinished=self._unfinished_by(export) if index == len(pieces) else [],
@@ -173,7 +172,7 @@ class JoinGateway:
     def _is_ahead(self, view: int) -> bool:
         return self._first_view is None or view > self._first_view
 
-    def _on_state(self, pdu: SiteState, out: GatewayOutbox) -> None:
+    def _on_state(self, pdu: SiteState, now: Nanos, out: GatewayOutbox) -> None:
         """What a fellow knows of the time before we came; the last piece makes us one of them."""
         export, imports = self.exports[pdu.join], self.imports[pdu.join]
         if imports.ready or pdu.view != self._first_view:
@@ -182,7 +181,7 @@ class JoinGateway:
         if not pdu.last:
             return
         messages = self._past.pop(pdu.join)
-        export.catch_up(pdu, messages)
+        export.catch_up(pdu, messages, now, out)
         imports.catch_up(pdu, out)
         for sender, number, origin, seq in pdu.unfinished:
             self._inherited.setdefault((sender, number), []).append((export, origin, seq))
@@ -297,7 +296,7 @@ class JoinGateway:
             elif isinstance(pdu, SiteCaughtUp):
                 self._novices[pdu.join].discard(source)
             else:
-                self._on_state(pdu, out)
+                self._on_state(pdu, now, out)
         self._end_of_step(out)
 
     def _confirmed(self, news: bool, out: GatewayOutbox) -> None:

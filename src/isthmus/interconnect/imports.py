@@ -30,7 +30,7 @@ from isthmus.interconnect.plan import JoinPlan
 
 
 class Import:
-    """`received` counts what was delivered here in this epoch; below 0 it counts what is still to come of older ones.
+    """`total` counts all that this join ever brought here, `base` how much of it was before this epoch.
 
     `frozen_for` is above `epoch` while a new epoch is being opened. `ready` is off at a gateway that has just come and
     has not heard of the past yet. `imported` is, per origin, the last message that
@@ -45,7 +45,8 @@ class Import:
         self.frozen_for = 0
         self.ready = True
         self.final: dict[ProcessId, int] = {}
-        self.received = 0
+        self.total = 0
+        self.base = 0
         self.relayed = 0
         self.imported: dict[ProcessId, int] = {}
         self.handed: dict[ProcessId, int] = {}
@@ -58,7 +59,6 @@ class Import:
         self._settled: dict[ProcessId, int] = {}
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._reported = 0
-        self._at_begin: dict[ProcessId, int] = {}
 
     @property
     def leader(self) -> ProcessId:
@@ -69,11 +69,24 @@ class Import:
         return self.leader == self.owner
 
     @property
+    def received(self) -> int:
+        """Numbers of this epoch that were delivered here; below 0 while some of older epochs are still to come."""
+        return self.total - self.base
+
+    @property
     def frozen(self) -> bool:
         return self.frozen_for > self.epoch
 
     def _others(self) -> tuple[ProcessId, ...]:
         return tuple(fellow for fellow in self.fellows if fellow != self.owner)
+
+    def anew(self, fellows: tuple[ProcessId, ...]) -> Import:
+        """The import of a gateway that has just come, or has to begin again to be one. Blocks in hand are kept."""
+        fresh = Import(self.plan, self.owner)
+        fresh.fellows = fellows
+        fresh.ready = False
+        fresh._early = self._early
+        return fresh
 
     # Blocks
 
@@ -119,7 +132,7 @@ class Import:
         for message in messages:
             imported[message.origin] = marks[message.origin] = message.seq
         self._unsettled.append((sender, number, marks))
-        self.received += len(messages)
+        self.total += len(messages)
         self._relay_what_is_due(out)
         self._relay_unnumbered(out)
         if self.leads and self.frozen:
@@ -204,7 +217,7 @@ class Import:
             return
         self.frozen_for = max(self.frozen_for, pdu.epoch)
         handed, final = sorted(self.handed.items()), sorted(self.final.items())
-        out.site.append(((source,), SiteFrozen(self.plan.join, pdu.epoch, self.epoch, final, handed)))
+        out.site.append(((source,), SiteFrozen(self.plan.join, pdu.epoch, self.epoch, final, self.base, handed)))
 
     def on_frozen(self, source: ProcessId, pdu: SiteFrozen, out: GatewayOutbox) -> None:
         if self.leads and self.frozen and pdu.epoch == self.frozen_for and source in self.fellows:
@@ -218,40 +231,36 @@ class Import:
         for report in self._reports.values():
             # A leader before us got as far as beginning it, somewhere: its word stands.
             if report.begun == self.frozen_for:
-                self._announce(report.begun, report.final, out)
+                self._announce(report.begun, report.final, report.base, out)
                 return
         # Where the system is only FIFO, what another gateway broadcasts next may be delivered first somewhere, unless
         # everybody has this already.
         there = self.imported if self.plan.causal_system else self.stable
         broadcast = [self.handed.items(), *(report.handed for report in self._reports.values())]
         if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
-            self._announce(self.frozen_for, sorted(self.imported.items()), out)
+            self._announce(self.frozen_for, sorted(self.imported.items()), self.total, out)
 
-    def _announce(self, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
-        out.site.append((self._others(), SiteBegin(self.plan.join, epoch, final)))
-        self.begin(epoch, final, out)
+    def _announce(self, epoch: int, final: list[tuple[int, int]], base: int, out: GatewayOutbox) -> None:
+        out.site.append((self._others(), SiteBegin(self.plan.join, epoch, final, base)))
+        self.begin(epoch, final, base, out)
 
     def on_begin(self, pdu: SiteBegin, out: GatewayOutbox) -> None:
         if pdu.epoch > self.epoch:
-            self.begin(pdu.epoch, pdu.final, out)
+            self.begin(pdu.epoch, pdu.final, pdu.base, out)
 
-    def begin(self, epoch: int, final: Iterable[tuple[ProcessId, int]], out: GatewayOutbox) -> None:
-        """Everything of older epochs ends with `final`."""
+    def begin(self, epoch: int, final: Iterable[tuple[ProcessId, int]], base: int, out: GatewayOutbox) -> None:
+        """Everything of older epochs ends with `final`. What the new one brought may have been delivered already."""
         self.epoch = epoch
         self.final = dict(final)
         self._reports.clear()
         self._held.clear()
         self._unnumbered.clear()
-        self._at_begin = dict(self.imported)
-        self.received = self.relayed = -self._to_come()
+        self.base = base
+        self.relayed = self.received
         self._reported = 0
         resume = Resume(epoch, sorted(self.final.items()))
         out.links.extend((link, resume) for link in self._my_links)
         self._take_early(out)
-
-    def _to_come(self) -> int:
-        """How much of `final` had not been delivered here when the epoch began."""
-        return sum(max(0, seq - self._at_begin.get(origin, 0)) for origin, seq in self.final.items())
 
     def _take_early(self, out: GatewayOutbox) -> None:
         early, self._early = self._early, []
@@ -260,15 +269,11 @@ class Import:
 
     def catch_up(self, pdu: SiteState, out: GatewayOutbox) -> None:
         """How this join stood when our first view began; what we delivered since comes on top."""
-        if self.epoch > pdu.import_epoch:
-            # An epoch has begun since, and we did not know then what had been delivered before our time.
-            counted = self._to_come()
-            self._at_begin = dict(pdu.imported) | self._at_begin
-            self.received += counted - self._to_come()
-        else:
+        self.total += pdu.total
+        if pdu.import_epoch >= self.epoch:
             self.epoch = pdu.import_epoch
             self.final = dict(pdu.final)
-            self.received += pdu.received
+            self.base = pdu.base
         self.relayed = self.received
         self.imported = dict(pdu.imported) | self.imported
         self.stable = dict(pdu.stable) | self.stable
@@ -279,5 +284,5 @@ class Import:
         self._take_early(out)
 
     def invariants(self) -> None:
-        position = max(self.received, self.relayed)
+        position = max(self.received, self.relayed) if not self.frozen else 0
         assert all(first > position for first in self._held), f"held {sorted(self._held)} behind {position}"

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import NamedTuple, Protocol, TypeAlias, cast
@@ -42,6 +43,8 @@ _REPORT_PART_AFTER = 0.025
 trickle in on slow lines, may wait longer: reports every 5 ms would be 6 % of the way back at 1 Mbit/s."""
 _UNSENT = 16 << 10
 """Bytes beyond what TCP has under way that the kernel takes. What waits in user space can be overtaken by a ping."""
+_MOST_PONGS = 64
+"""Answers that wait for an end that asks more than it reads. The oldest are not given."""
 _LAST_DATA_RECEIVED = struct.Struct("=I")
 _LAST_DATA_RECEIVED_AT = 52
 """Where `tcpi_last_data_recv` stands in Linux's `struct tcp_info`: milliseconds."""
@@ -106,6 +109,7 @@ class LinkConnection(asyncio.Protocol):
         self._hello = bytearray()
         self._reported = 0
         self._report_timer: asyncio.TimerHandle | None = None
+        self._pongs: deque[bytes] = deque(maxlen=_MOST_PONGS)
         self._aborted = False
 
     # Opening.
@@ -145,8 +149,10 @@ class LinkConnection(asyncio.Protocol):
             self._introduce(data)
             return
         arrivals = self._reader.feed(data)
-        for token in arrivals.pings:
-            self.say(encode_pong(token, monotonic_ns()))
+        if arrivals.pings:
+            now = monotonic_ns()
+            self._pongs.extend([encode_pong(token, now) for token in arrivals.pings])
+            self._answer()
         try:
             user.arrived(self, arrivals)
         except LinkError as error:
@@ -180,10 +186,18 @@ class LinkConnection(asyncio.Protocol):
         elif self._report_timer is None:
             self._report_timer = self.loop.call_later(seconds, self._report)
 
+    def _answer(self) -> None:
+        """Answer pings, unless the other end does not read what it has been sent already: see `resume_writing`."""
+        if not self.paused:
+            while self._pongs:
+                self.say(self._pongs.popleft())
+
     def _report(self) -> None:
         if self._report_timer is not None:
             self._report_timer.cancel()
             self._report_timer = None
+        if self.paused:
+            return
         self._reported = self._reader.octets
         self.say(encode_report(self._reader.received, self._reader.octets, monotonic_ns()))
 
@@ -197,7 +211,7 @@ class LinkConnection(asyncio.Protocol):
         except OSError:
             return False
         milliseconds: int = _LAST_DATA_RECEIVED.unpack_from(info, _LAST_DATA_RECEIVED_AT)[0]
-        return False
+        return milliseconds < seconds * 1000
 
     # Sending.
 
@@ -219,7 +233,11 @@ class LinkConnection(asyncio.Protocol):
         self.paused = True
 
     def resume_writing(self) -> None:
+        """There is room again. What was held back meanwhile goes first; later it would not have arrived earlier."""
         self.paused = False
+        self._answer()
+        if self._reader.octets != self._reported:
+            self._report()
         if self._user is not None:
             self._user.writable(self)
 

@@ -208,7 +208,7 @@ class LinkWindow:
         return self._drain_until > 0 and (self._empty or now >= self._drain_until)
 
     def ask(self, token: int, now: Nanos) -> None:
-        """A ping goes out. Whether it meets empty queues is known only now."""
+        """A ping goes out, with a token above all before it. Whether it meets empty queues is known only now."""
         wanted = self.wants_ping(now)
         if wanted:
             self._drain_until = 0
@@ -217,9 +217,13 @@ class LinkWindow:
 
     def answer(self, token: int, clock: int, now: Nanos) -> None:
         """That ping reached the far end when its clock stood at `clock`; `LinkError` where there was none."""
-        ping = self._pings.pop(token, None)
-        if ping is None:
+        pings = self._pings
+        if token not in pings:
             raise LinkError("it answers a ping that nobody sent")
+        ping = pings.pop(token)
+        # Answers come in order, so those before it will never come.
+        while pings and (oldest := next(iter(pings))) < token:
+            del pings[oldest]
         there = clock - ping.sent_at
         if ping.through_empty_queues or not self.trip or there <= self._least_there:
             self._least_there = there

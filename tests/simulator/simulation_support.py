@@ -1,0 +1,73 @@
+"""What tests of the simulator share: a group that a fault plan is let loose on, and sources of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from random import Random
+
+from isthmus.core.endpoint import View
+from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.interconnect.simulation_table import Fixed
+from isthmus.ordering.causal import CausalOrder
+from isthmus.ordering.group import GroupMember
+from isthmus.simulator.campaign import Source
+from isthmus.simulator.faults import FaultPlan
+from isthmus.simulator.nemesis import Nemesis
+from isthmus.simulator.network import Network
+from isthmus.simulator.sometimes import Sometimes
+from isthmus.simulator.world import Host, World
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def example(name: str) -> Source:
+    path = EXAMPLES / name
+    return path.read_text(), f"examples/{name}"
+
+
+class FaultyGroup:
+    """A causal group of real members on a network without chance, and a nemesis with a plan.
+
+    Everybody broadcasts every `chatter` nanoseconds; 0 is a quiet group.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        plan: FaultPlan,
+        spare: Callable[[Collection[int]], bool] = lambda slots: True,
+        chatter: Nanos = 0,
+    ) -> None:
+        names = Directory([ProcessName("s", f"p{slot}") for slot in range(size)])
+        self.size = size
+        self.sometimes = Sometimes()
+        network = Network(Random(1), Fixed(MILLISECOND // 2), None, plan.network, self.sometimes)
+        self.world = World(names, network, self.sometimes, check=True)
+        self.revived: list[int] = []
+        for slot in range(size):
+            host = Host(GroupMember(slot, range(size), CausalOrder), None, lambda host, batch: None)
+            host.view = View(1, tuple(range(size)))
+            self.world.start(host)
+            if chatter:
+                self._chatter(host, chatter)
+        self.nemesis = Nemesis(self.world, range(size), plan, self.revived.append, spare)
+        self.nemesis.schedule()
+
+    def _chatter(self, host: Host, every: Nanos) -> None:
+        if host.endpoint.credit():
+            self.world.step(host, host.endpoint.broadcast, [b"x"])
+        self.world.at(self.world.now + every, self._chatter, host, every)
+
+    def play(self, until: Nanos) -> None:
+        self.world.run_until(until)
+
+    def doomed_or_dead(self) -> list[int]:
+        return [slot for slot, host in self.world.hosts.items() if not host.alive or host.doomed is not None]
+
+    def cut_lines(self) -> set[tuple[int, int]]:
+        everybody = range(self.size)
+        return {(a, b) for a in everybody for b in everybody if self.world.network.is_cut(a, b)}
+
+    def latest_view(self) -> View:
+        return max((host.view for host in self.world.hosts.values() if host.view), key=lambda view: view.number)

@@ -1,0 +1,44 @@
+"""Every mutant of the catalogue is caught: the simulator finds the mistakes that it is there to find."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.benchmarks.mutants import hunt
+from isthmus.ordering.causal import CausalOrder
+from isthmus.simulator import mutants
+from isthmus.simulator.mutants import CATALOGUE, Mutant, alive, find
+
+LIMIT = 300
+"""Most take one to ten seeds, the most elusive (`place-not-safe`) about ninety."""
+
+
+@pytest.mark.parametrize("mutant", CATALOGUE, ids=lambda mutant: mutant.name)
+def test_the_mutant_is_caught(mutant: Mutant) -> None:
+    catch = hunt(mutant, LIMIT)
+    assert catch.seeds, f"{mutant.name} got away for {LIMIT} seeds: {mutant.mistake}"
+
+
+def test_code_without_a_mistake_is_not_accused(monkeypatch: pytest.MonkeyPatch) -> None:
+    harmless = Mutant("harmless", "causal", "none", ((CausalOrder, "stamp", CausalOrder.stamp),))
+    monkeypatch.setattr(mutants, "CATALOGUE", (harmless,))
+    catch = hunt(harmless, 5)
+    assert (catch.seeds, catch.by) == (0, "nothing")
+
+
+def test_a_mistake_ends_with_its_block() -> None:
+    before = [vars(target)[attribute] for each in CATALOGUE for target, attribute, _ in each.patches]
+    for mutant in CATALOGUE:
+        with pytest.raises(ZeroDivisionError), alive(mutant):
+            raise ZeroDivisionError
+    assert [vars(target)[attribute] for each in CATALOGUE for target, attribute, _ in each.patches] == before
+
+
+def test_every_mutant_replaces_something_under_a_name_of_its_own() -> None:
+    assert len({mutant.name for mutant in CATALOGUE}) == len(CATALOGUE)
+    for mutant in CATALOGUE:
+        assert find(mutant.name) is mutant
+        for target, attribute, replacement in mutant.patches:
+            assert vars(target)[attribute] is not replacement
+    with pytest.raises(KeyError):
+        find("no-such-mutant")
