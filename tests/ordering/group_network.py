@@ -137,7 +137,7 @@ class Network:
             hops += 1
             assert hops < 1000, "the members do not stop talking"
 
-    def pass_time(self, duration: Nanos, *, every: Callable[[], None] = lambda: None) -> None:
+    def pass_time(self, duration: Nanos, *, every: Callable[[], object] = lambda: None) -> None:
         """Wake whoever is due, carry everything, and so on. `every` is called before each hop."""
         end = self.now + duration
         while True:

@@ -30,8 +30,8 @@ class LossyNetwork(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.outgoing = Outgoing(RECEIVERS, RETRY, 0)
-        self.incoming = {receiver: Incoming() for receiver in RECEIVERS}
+        self.outgoing: Outgoing[Batch] = Outgoing(RECEIVERS, RETRY, 0)
+        self.incoming: dict[int, Incoming[Batch]] = {receiver: Incoming() for receiver in RECEIVERS}
         self.came_out: dict[int, list[int]] = {receiver: [] for receiver in RECEIVERS}
         self.batches_under_way: list[tuple[int, Batch]] = []
         self.acks_under_way: list[tuple[int, int, int]] = []
@@ -112,8 +112,8 @@ TestLossyNetwork = LossyNetwork.TestCase
 # The sender's half
 
 
-def sent(count: int, now: int = 0) -> Outgoing:
-    outgoing = Outgoing(RECEIVERS, RETRY, now)
+def sent(count: int, now: int = 0) -> Outgoing[Batch]:
+    outgoing: Outgoing[Batch] = Outgoing(RECEIVERS, RETRY, now)
     for number in range(1, count + 1):
         outgoing.append(batch(number), now)
     return outgoing
@@ -172,7 +172,7 @@ def test_an_old_acknowledgement_takes_nothing_back() -> None:
 
 @given(st.lists(st.integers(1, 8), max_size=40))
 def test_a_receiver_hands_out_the_longest_gapless_beginning(arrivals: list[int]) -> None:
-    stream = Incoming()
+    stream: Incoming[Batch] = Incoming()
     out: list[int] = []
     for number in arrivals:
         out += numbers(stream.accept(batch(number)))
@@ -184,7 +184,7 @@ def test_a_receiver_hands_out_the_longest_gapless_beginning(arrivals: list[int])
 
 
 def test_what_waits_behind_a_gap_is_bounded() -> None:
-    stream = Incoming()
+    stream: Incoming[Batch] = Incoming()
     for number in range(2, 2 * MAX_EARLY):
         stream.accept(batch(number))
     assert len(stream.early) == MAX_EARLY - 1
@@ -193,7 +193,7 @@ def test_what_waits_behind_a_gap_is_bounded() -> None:
 
 def test_numbers_beyond_the_bound_do_not_keep_the_next_ones_out() -> None:
     """Otherwise a sender whose numbers make no sense would fill the place of those that do."""
-    stream = Incoming()
+    stream: Incoming[Batch] = Incoming()
     for number in range(10 * MAX_EARLY, 11 * MAX_EARLY):
         stream.accept(batch(number))
     stream.accept(batch(2))
@@ -201,14 +201,14 @@ def test_numbers_beyond_the_bound_do_not_keep_the_next_ones_out() -> None:
 
 
 def test_a_stream_begins_behind_what_came_before() -> None:
-    stream = Incoming(after=7)
+    stream: Incoming[Batch] = Incoming(after=7)
     assert stream.accept(batch(7)) == []
     assert numbers(stream.accept(batch(8))) == [8]
     assert stream.log.first == 8
 
 
 def test_nothing_beyond_the_end_of_a_view_ever_counted() -> None:
-    stream = Incoming()
+    stream: Incoming[Batch] = Incoming()
     for number in (1, 2, 3, 5):
         stream.accept(batch(number))
     stream.end_at(2)
@@ -225,7 +225,7 @@ class LogAgainstADictionary(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log = Log(after=4)
+        self.log: Log[Batch] = Log(after=4)
         self.plain: dict[int, Batch] = {}
         self.first, self.next = 5, 5
 
@@ -263,7 +263,7 @@ TestLogAgainstADictionary = LogAgainstADictionary.TestCase
 
 
 def test_a_log_does_not_keep_what_was_dropped() -> None:
-    log = Log()
+    log: Log[Batch] = Log()
     for number in range(1, 1001):
         log.append(batch(number))
         log.drop_through(number - 5)

@@ -16,7 +16,9 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import incarnation_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import (
+    Accept,
     Ack,
+    Block,
     Excluded,
     Fetch,
     Install,
@@ -27,7 +29,6 @@ from isthmus.core.pdu import (
     Proposal,
     Propose,
     Safe,
-    SiteFree,
     Status,
 )
 from isthmus.ordering.causal import CausalOrder
@@ -226,7 +227,7 @@ def test_who_takes_the_place_of_a_member_may_say_that_it_is_over() -> None:
 def test_pdus_of_other_protocols_are_ignored() -> None:
     network = Network(3)
     before = network[1].snapshot()
-    network.inject(2, 1, SiteFree(1, 1, 1))
+    network.inject(2, 1, Block(1, 1, []))
     assert network[1].snapshot() == before
 
 
@@ -276,7 +277,7 @@ def test_one_stamp_cannot_make_a_member_remember_more_than_it_could_ever_need() 
 def test_a_promise_with_a_proposal_that_does_not_fit_is_ignored() -> None:
     network = Network(3)
     network.inject(3, 1, Status(1, 0, 0, [0, 0, 0], [], [], 1))  # p1 begins a change
-    network.pass_time(HEARTBEAT, every=lambda: network.lose(Promise) and None)
+    network.pass_time(HEARTBEAT, every=lambda: network.lose(Promise))
     attempt = network[1].membership.attempt
     assert attempt is not None
     for nonsense in (
@@ -293,14 +294,12 @@ def test_a_promise_with_a_proposal_that_does_not_fit_is_ignored() -> None:
 
 def test_acceptances_that_come_before_the_proposal_do_not_decide_it() -> None:
     """The coordinator still lacks a batch below the cut; nobody can have accepted that."""
-    from isthmus.core.pdu import Accept
-
     network = Network(3)
     network.broadcast(3, "m")
     network.carry(Batch, to=2)
     network.lose()
     network.inject(3, 1, Status(1, 0, 0, [0, 0, 0], [], [], 1))
-    network.pass_time(HEARTBEAT, every=lambda: network.lose(Fetch) and None)
+    network.pass_time(HEARTBEAT, every=lambda: network.lose(Fetch))
     attempt = network[1].membership.attempt
     assert attempt is not None
     assert attempt.proposal is not None

@@ -70,7 +70,7 @@ def test_what_a_joining_process_wants_to_say_waits_until_it_is_in() -> None:
 def test_a_lost_welcome_is_repeated() -> None:
     network = Network(3)
     network.join(NEWCOMER)
-    network.pass_time(2 * HEARTBEAT, every=lambda: network.lose(Install, to=NEWCOMER) and None)
+    network.pass_time(2 * HEARTBEAT, every=lambda: network.lose(Install, to=NEWCOMER))
     assert NEWCOMER in network[1].view.members
     assert network.views(NEWCOMER) == []
     network.pass_time(2 * HEARTBEAT)
@@ -152,14 +152,14 @@ def test_a_welcome_that_is_two_views_late_does_not_stall_the_group() -> None:
     """
     network = Network(3)
     network.join(NEWCOMER)
-    network.pass_time(2 * HEARTBEAT, every=lambda: network.lose(Install, to=NEWCOMER) and None)
+    network.pass_time(2 * HEARTBEAT, every=lambda: network.lose(Install, to=NEWCOMER))
     first_welcome = network[1].membership.decision
     assert first_welcome is not None
     network.isolate(NEWCOMER)
     network.pass_time(CHANGE)
     assert network[1].view.members == (1, 2, 3)
     network.mend()
-    network.pass_time(2 * HEARTBEAT, every=lambda: network.lose(Install, to=NEWCOMER) and None)
+    network.pass_time(2 * HEARTBEAT, every=lambda: network.lose(Install, to=NEWCOMER))
     assert network[1].view.members == (1, 2, 3, NEWCOMER)
     network.inject(1, NEWCOMER, first_welcome)
     network.broadcast(1, "m")
@@ -344,7 +344,7 @@ def test_one_that_asked_to_leave_has_left_even_if_it_misses_the_decision() -> No
     """It owes nobody anything any more, so being told that the others have gone on is all it needs to know."""
     network = Network(3)
     network.leave(3)
-    network.pass_time(4 * HEARTBEAT, every=lambda: network.lose(Install, to=3) and None)
+    network.pass_time(4 * HEARTBEAT, every=lambda: network.lose(Install, to=3))
     assert network.views(1) == [(1, 2)]
     network.pass_time(HEARTBEAT)
     assert network.stopped == {3: "left"}

@@ -51,6 +51,7 @@ class Export:
         self._out: GatewayOutbox | None = None
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
+        self._void: set[LinkId] = set()
         if late:
             self.links_up.update(dict.fromkeys(self._my_links, False))
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
@@ -136,6 +137,11 @@ class Export:
     def deadline(self) -> Nanos | None:
         return self._retry_at if self.opening else None
 
+    def void(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        """A new process is at the far end: what went before is lost with the old one, so nothing may follow it."""
+        self._void.add(link)
+        self.on_broken(self.epoch, now, out)
+
     # Epochs
 
     def renew(self, now: Nanos, out: GatewayOutbox) -> None:
@@ -188,6 +194,7 @@ class Export:
     def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
         self.opening = False
         self._retry_at = None
+        self._void.clear()
         self._out = out
         if self._caught_up:
             self.share.begin(list(self.outstanding.after(final)), links, self.leads)
@@ -252,6 +259,8 @@ class Export:
 
     def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
         assert self._out is not None
+        if link in self._void:
+            return
         messages = self.outstanding.messages(runs)
         self._out.carried.append(Carried("transfer", link, messages))
         self._out.links.append((link, Block(self.epoch, first, messages)))

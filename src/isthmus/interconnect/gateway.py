@@ -246,12 +246,12 @@ class JoinGateway:
         export = self.exports[join]
         before = self._peers.get(link)
         self._peers[link] = peer
+        if before is not None and before != peer:
+            export.void(link, now, out)
+            # A new process knows nothing of our epochs either.
+            out.links.append((link, Broken(self.imports[join].epoch)))
         export.link_up(link, now, out)
         self.imports[join].link_up(link, out)
-        if before is not None and before != peer:
-            # Blocks that the former process held are gone, and the new one knows nothing of our epochs.
-            export.on_broken(export.epoch, now, out)
-            out.links.append((link, Broken(self.imports[join].epoch)))
         self._end_of_step(out)
 
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:

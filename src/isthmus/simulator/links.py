@@ -54,8 +54,9 @@ class Link:
         if alive and not self._cuts:
             self._down_at = None
             if self._connected != ends:
+                # A session with another process: what the old one still carried is gone.
                 self._sessions += 1
-                self._connected = ends
+                self._connected = None
                 self._stalled.clear()
                 self._queued.clear()
                 self._up = [False, False]
@@ -73,6 +74,7 @@ class Link:
     def _tell_up(self, session: int) -> None:
         if session != self._sessions or self._cuts:
             return
+        self._connected = (self._host(0).id, self._host(1).id)
         for end in (0, 1):
             if not self._up[end] and self._host(end).alive:
                 self._up[end] = True
@@ -109,6 +111,8 @@ class Link:
 
     def send(self, source: ProcessId, pdu: LinkPdu) -> None:
         end = 0 if self._host(0).id == source else 1
+        if self._connected is None:
+            return
         if self._cuts or self._stalled or self._queued:
             self._queued.append((end, pdu))
         else:
@@ -141,7 +145,7 @@ class Link:
             self._step(end, "link_ready", self.id)
 
     def _arrive(self, end: int, pdu: LinkPdu, session: int) -> None:
-        if session != self._sessions:
+        if session != self._sessions or self._connected is None or self._host(end).id != self._connected[end]:
             return
         if self._cuts or self._stalled:
             self._stalled.append((end, pdu))

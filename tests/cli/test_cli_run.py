@@ -1,0 +1,154 @@
+"""`isthmus run`: a real site, stopped by a signal, loses nothing that it had accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from cli_support import COMMAND, ENVIRONMENT, GROUP, PATIENCE, write
+
+from isthmus.simulator.oracles import judge
+from isthmus.trace.reader import read_trace
+from isthmus.trace.schema import Event
+
+PROCESSES = ["p1", "p2", "p3"]
+
+
+@asynccontextmanager
+async def running(*arguments: object, **streams: int | None) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The command in a process of its own, which is gone when the block ends."""
+    child = await asyncio.create_subprocess_exec(
+        *COMMAND, "run", *map(str, arguments), env=ENVIRONMENT, stdout=asyncio.subprocess.PIPE, **streams
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def until_delivered(trace: Path, count: int) -> None:
+    """Wait until every process has written that it delivered so many messages."""
+
+    def delivered() -> int:
+        return min((path.read_bytes().count(b'"event":"deliver"') for path in trace.glob("*.jsonl")), default=0)
+
+    while len(list(trace.glob("*.jsonl"))) < len(PROCESSES) or delivered() < count:
+        await asyncio.sleep(0.02)
+
+
+def assert_nothing_is_lost(events: list[Event], accepted: dict[str, int]) -> None:
+    """Every accepted message was delivered by everybody once, and every property of a causal group holds."""
+    sent = Counter(event.process for event in events if event.event == "send")
+    assert sent == accepted
+    messages = {(event.process, event.origin_seq) for event in events if event.event == "send"}
+    for process in accepted:
+        delivered = [
+            (event.origin_process, event.origin_seq)
+            for event in events
+            if event.event == "deliver" and event.process == process
+        ]
+        assert len(delivered) == len(messages)
+        assert set(delivered) == messages
+    report = judge(events, ("integrity", "agreement", "fifo", "causal", "same_view"))
+    assert {verdict.property: verdict.verdict for verdict in report.verdicts} == dict.fromkeys(
+        ("integrity", "agreement", "fifo", "causal", "same_view"), "holds"
+    )
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=lambda sign: sign.name)
+def test_a_site_that_is_told_to_stop_loses_nothing(tmp_path: Path, sign: signal.Signals) -> None:
+    file, trace = write(tmp_path / "group.toml", GROUP), tmp_path / "trace"
+
+    async def stop_under_load() -> tuple[int | None, bytes]:
+        arguments = (file, "--site", "site", "--rate", 300, "--trace", trace, "-o", "json")
+        async with asyncio.timeout(PATIENCE), running(*arguments) as child:
+            await until_delivered(trace, 200)
+            child.send_signal(sign)
+            printed, _ = await child.communicate()
+            return child.returncode, printed
+
+    code, printed = asyncio.run(stop_under_load())
+    assert code == 0
+    result = msgspec.json.decode(printed)
+    assert result["clean"]
+    assert result["delivered"] == len(PROCESSES) * sum(result["accepted"].values())
+    read = read_trace([trace])
+    assert not read.quarantined
+    assert {log.name: log.ending for log in read.logs} == {f"site/{process}": "leave" for process in PROCESSES}
+    assert_nothing_is_lost(list(read.events()), result["accepted"])
+
+
+def test_lines_go_in_and_come_out_at_every_process_in_order(tmp_path: Path) -> None:
+    file = write(tmp_path / "group.toml", GROUP)
+    words = [f"word {number}" for number in range(1, 21)]
+
+    async def type_and_hang_up() -> tuple[int | None, bytes]:
+        stdin = asyncio.subprocess.PIPE
+        async with asyncio.timeout(PATIENCE), running(file, "--site", "site", "--lines", stdin=stdin) as child:
+            printed, _ = await child.communicate("".join(f"{word}\n" for word in words).encode())
+            return child.returncode, printed
+
+    code, printed = asyncio.run(type_and_hang_up())
+    assert code == 0
+    lines = printed.decode().splitlines()
+    assert Counter(lines) == {f"site/p1/{number} {word}": 3 for number, word in enumerate(words, 1)}
+    first_of_each = list(dict.fromkeys(lines))
+    assert first_of_each == [f"site/p1/{number} {word}" for number, word in enumerate(words, 1)]
+
+
+def test_processes_of_one_site_can_run_apart_and_stop_apart(tmp_path: Path, unused_ports: int) -> None:
+    """Three OS processes of one member each; the first is told to stop while the others go on."""
+    file = write(tmp_path / "group.toml", GROUP + f'address = "127.0.0.1:{unused_ports}"\n')
+    trace = tmp_path / "trace"
+
+    async def stop_one_by_one() -> list[dict[str, object]]:
+        results = []
+        async with asyncio.timeout(PATIENCE):
+            common = (file, "--site", "site", "--run", "apart", "--trace", trace, "--rate", 100, "-o", "json")
+            async with (
+                running(*common, "--process", "p1") as first,
+                running(*common, "--process", "p2") as second,
+                running(*common, "--process", "p3") as third,
+            ):
+                await until_delivered(trace, 100)
+                for child in (first, second, third):
+                    child.send_signal(signal.SIGTERM)
+                    printed, _ = await child.communicate()
+                    assert child.returncode == 0
+                    results.append(msgspec.json.decode(printed))
+        return results
+
+    results = asyncio.run(stop_one_by_one())
+    accepted = {name: count for result in results for name, count in result["accepted"].items()}  # type: ignore[attr-defined]
+    events = list(read_trace([trace]).events())
+    assert Counter(event.process for event in events if event.event == "send") == accepted
+    report = judge(events, ("integrity", "agreement", "fifo", "causal", "same_view"))
+    assert not report.violated
+    assert {event.process for event in events if event.event == "leave"} == set(PROCESSES)
+
+
+@pytest.fixture
+def unused_ports() -> int:
+    """The first of three ports in a row that nobody listens on; below those that the kernel hands out."""
+    import socket
+
+    start = 20_000 + os.getpid() % 2_000 * 4
+    for first in range(start, start + 4_000, 4):
+        try:
+            for port in range(first, first + 3):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no three free ports in a row")

@@ -1,0 +1,63 @@
+"""`isthmus simulate` replays: the same seed gives the same bytes, and a failure prints the command that repeats it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_support import EXAMPLES, files_below, spawn
+
+CAUSAL = EXAMPLES / "causal-group.toml"
+
+
+def test_the_same_seed_gives_the_same_bytes_in_every_interpreter(tmp_path: Path) -> None:
+    """Two interpreters that hash differently, one of them with workers of its own."""
+    first = spawn("simulate", CAUSAL, "--seed", 3, "--runs", 2, "--trace", tmp_path / "1", PYTHONHASHSEED="1")
+    second = spawn(
+        "simulate", CAUSAL, "--seed", 3, "--runs", 2, "--jobs", 1, "--trace", tmp_path / "2", PYTHONHASHSEED="2"
+    )
+    assert first == second
+    assert first.code == 0
+    traces = files_below(tmp_path / "1")
+    assert traces == files_below(tmp_path / "2")
+    assert {Path(name).parts[0] for name in traces} == {"seed-3", "seed-4"}
+    assert len(traces) >= 12
+    assert all(traces.values())
+
+
+def test_different_seeds_give_different_traces(tmp_path: Path) -> None:
+    assert spawn("simulate", CAUSAL, "--seed", 1, "--runs", 2, "--jobs", 1, "--trace", tmp_path).code == 0
+    one, two = files_below(tmp_path / "seed-1"), files_below(tmp_path / "seed-2")
+    assert [data.replace(b"seed-1", b"seed-2") for data in one.values()] != list(two.values())
+
+
+@pytest.mark.parametrize("output", ["human", "json"])
+def test_a_failing_run_prints_a_command_that_fails_in_the_same_way(tmp_path: Path, output: str) -> None:
+    failed = spawn("simulate", CAUSAL, "--runs", 2, "--jobs", 1, "--mutant", "causes-ignored", "-o", output)
+    assert failed.code == 1
+    if output == "json":
+        replay = failed.json["failures"][0]["replay"]
+    else:
+        replay = next(line for line in failed.out.splitlines() if "replay: " in line).partition("replay: ")[2]
+    command = [str(tmp_path) if word == "DIR" else word for word in shlex.split(replay)]
+    assert command[:2] == ["isthmus", "simulate"]
+    assert command[-2:] == ["--mutant", "causes-ignored"]
+
+    again = spawn(*command[1:], "-o", "json")
+    assert again.code == 1
+    failure = again.json["failures"][0]
+    assert failure["properties"] == ["causal"]
+    assert failure["replay"] == replay
+    assert files_below(tmp_path)
+    if output == "json":
+        assert failure == failed.json["failures"][0]
+    else:
+        assert failure["reasons"][0] in failed.out
+
+
+def test_a_name_with_spaces_survives_the_replay(tmp_path: Path) -> None:
+    file = tmp_path / "a group.toml"
+    file.write_text(CAUSAL.read_text())
+    failed = spawn("simulate", file, "--jobs", 1, "--mutant", "causes-ignored", "-o", "json")
+    assert str(file) in shlex.split(failed.json["failures"][0]["replay"])
