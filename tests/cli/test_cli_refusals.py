@@ -51,7 +51,9 @@ def test_bad_usage_is_refused_in_one_line(isthmus: Isthmus, arguments: list[str]
     assert refused.is_refusal(*words, "see `isthmus --help`"), refused
 
 
-@pytest.mark.parametrize("command", ["", "demo", "check", "simulate", "explore", "run", "wan", "story", "frames", "bench"])
+@pytest.mark.parametrize(
+    "command", ["", "demo", "check", "simulate", "explore", "run", "wan", "story", "frames", "bench"]
+)
 def test_every_command_explains_itself(isthmus: Isthmus, command: str) -> None:
     explained = isthmus(*filter(None, [command]), "--help")
     assert explained.code == 0
@@ -253,7 +255,6 @@ def test_an_address_of_another_machine_is_refused(tmp_path: Path) -> None:
     assert refused.is_refusal("192.0.2.1:7400"), refused
 
 
-@pytest.mark.xfail(reason="problems of members that start together reach the user as an exception group")
 @pytest.mark.parametrize("trace", ["taken", "taken/below"])
 def test_a_place_for_traces_of_a_real_run_that_cannot_be_one_is_refused(tmp_path: Path, trace: str) -> None:
     write(tmp_path / "taken", "")

@@ -168,3 +168,12 @@ def test_how_many_frames_are_written_again_is_known() -> None:
     assert frames == 4
     assert size == sum(map(len, buffers))
     assert [int.from_bytes(header[8:], "big") for header in buffers[::2]] == [2, 3, 4, 5]
+
+
+def test_a_claim_is_measured_by_what_was_ever_sent() -> None:
+    """Three frames arrived. A call that was made before brings everything back; the next one knows better."""
+    session = session_with(sent=3, written=3)
+    session.resume(session.check(LinkHello(1, 1, 8, 77, 99, 0), 99))
+    assert session.unwritten == 3
+    session.resume(session.check(LinkHello(1, 1, 8, 77, 99, 3), 99))
+    assert session.kept == 0

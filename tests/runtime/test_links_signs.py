@@ -35,8 +35,10 @@ def test_a_silent_line_is_down_and_comes_back() -> None:
     async def scenario() -> None:
         async with pair_over_a_line(limits=IMPATIENT) as (madrid, valencia, wan):
             wan.cut(Cut.SILENT)
+            began = monotonic()
             madrid.link.send(block(1))
             await until(lambda: madrid.events[-1:] == valencia.events[-1:] == [("down", None)])
+            assert monotonic() - began > 0.8 * IMPATIENT.dead_after
             wan.mend()
             await until(lambda: valencia.numbers == [1])
             await up(madrid, valencia)

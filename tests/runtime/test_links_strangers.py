@@ -233,16 +233,27 @@ def test_a_peer_that_asks_more_than_it_reads_costs_no_memory() -> None:
         async with closing(valencia):
             await soon(loop.sock_connect(peer, address))
             await soon(loop.sock_sendall(peer, encode_hello(LinkHello(GROUP, LINK, MADRID_SLOT, LIFE, 0, 0))))
-            pings = 300_000
-            await soon(loop.sock_sendall(peer, b"".join(frame(3, token, b"") for token in range(pings))))
-            await until(lambda: valencia.link.metrics.bytes_in == HELLO_SIZE + 16 * pings)
-            assert valencia.link.metrics.bytes_out < 24 * pings / 2
-            # It reads at last, and the latest of its questions is answered.
+            await up(valencia)
+            valencia.link.send(block(1, size=500_000, messages=20))
+            await until(lambda: valencia.link.metrics.bytes_out > 10_000_000)
+            said = valencia.link.metrics.bytes_out
+            heard = valencia.link.metrics.bytes_in
+            good = encode(block(1, size=50_000))
+            for number in range(1, 51):
+                pings = b"".join(frame(3, 100 * number + index, b"") for index in range(100))
+                await soon(loop.sock_sendall(peer, pings + frame(1, number, good)))
+            await until(lambda: valencia.link.metrics.bytes_in == heard + 50 * (100 * 16 + 16 + len(good)))
+            assert len(valencia.numbers) == 50
+            assert valencia.link.metrics.bytes_out == said
+            # It reads at last: the latest of its questions are answered, and what it said is reported once.
             answers = bytearray()
-            while answers[-24:-8] != frame(4, pings - 1, b"", length=8):
+            while len(answers) < said + 64 * 24 + 40:
                 data = await soon(loop.sock_recv(peer, 1 << 20))
                 assert data
                 answers += data
+            assert answers[said : said + 16] == frame(4, 5036, b"", length=8)
+            assert answers[said + 63 * 24 :][:16] == frame(4, 5099, b"", length=8)
+            assert answers[said + 64 * 24 :][:24] == frame(2, 0, (50).to_bytes(8, "big"), length=24)
             peer.close()
 
     run_test(scenario())

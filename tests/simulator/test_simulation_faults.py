@@ -1,4 +1,4 @@
-"""Fault plans are drawn from the seed alone, and the nemesis carries them out as far as the protocols' assumptions go."""
+"""Fault plans come from the seed alone; the nemesis carries them out as far as the protocols' assumptions go."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_a_swarm_leaves_every_kind_out_of_about_every_other_run_and_never_exceed
         counts = [len(getattr(each, kind)) for each in drawn]
         assert 150 < counts.count(0) < 250
         assert set(counts) == set(range(most + 1))
-    for chance, most in (("loss", 0.1), ("duplication", 0.05), ("reordering", 0.2)):
+    for chance, highest in (("loss", 0.1), ("duplication", 0.05), ("reordering", 0.2)):
         chances = [getattr(each.network, chance) for each in drawn]
         assert 150 < chances.count(0) < 250
-        assert 0.9 * most < max(chances) <= most
+        assert 0.9 * highest < max(chances) <= highest
 
 
 def test_a_table_without_faults_gives_an_empty_plan() -> None:
@@ -70,10 +70,12 @@ def test_a_table_without_faults_gives_an_empty_plan() -> None:
 def test_plans_name_slots_of_the_system_and_times_of_the_run() -> None:
     for seed in range(100):
         drawn = plan(seed, EVERYTHING)
-        for fault in (*drawn.partitions, *drawn.cuts, *drawn.slow):
+        lasting: list[Partition | Cut | Slow] = [*drawn.partitions, *drawn.cuts, *drawn.slow]
+        for fault in lasting:
             assert 0 <= fault.at < SECOND
             assert SUSPECT_AFTER // 4 <= fault.until - fault.at < 4 * SUSPECT_AFTER
-        for each in (*drawn.crashes, *drawn.slow, *drawn.rejoins, *drawn.leaves):
+        about_one: list[Crash | Slow | Rejoin | Leave] = [*drawn.crashes, *drawn.slow, *drawn.rejoins, *drawn.leaves]
+        for each in about_one:
             assert each.slot in SLOTS
         for partition in drawn.partitions:
             assert 0 < len(partition.side) < len(SLOTS)

@@ -24,7 +24,7 @@ def group(order: str, more: str = "") -> Topology:
 
 
 def joined(order: str, faults: str) -> Topology:
-    site = 'kind = "embedded"\norder = "{order}"\nprocesses = ["p1"]\ngateways = 1\n'.format(order=order)
+    site = f'kind = "embedded"\norder = "{order}"\nprocesses = ["p1"]\ngateways = 1\n'
     join = f'[[joins]]\nbetween = ["a", "b"]\norder = "{order}"\n'
     return parse(f"[systems.a]\n{site}[systems.b]\n{site}{join}[simulation.faults]\n{faults}\n", "joined")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import cast
 
 import pytest
 
-from isthmus.core.endpoint import Hold, Outbox, View
+from isthmus.core.endpoint import Hold, Member, Outbox, View
 from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import LinkPdu, Pdu
@@ -27,7 +28,7 @@ def batch(number: int, sender: ProcessId = 0) -> Batch:
 
 
 class Scripted:
-    """An endpoint that does what a test tells it, and remembers what it was told."""
+    """A member that does what a test tells it, and remembers what it was told."""
 
     def __init__(self, process: ProcessId) -> None:
         self.id = process
@@ -70,14 +71,14 @@ class Stage:
     def host(self, process: ProcessId, names: Directory) -> Host:
         name = names.name(process)
         log = ProcessLog(self.rows, "run", name.system, name.process, "app", names, flush_rows=1)
-        host = Host(Scripted(process), log, lambda host, each: self.happened.append(f"deliver {each.number}"))
+        host = Host(
+            cast(Member, Scripted(process)), log, lambda host, each: self.happened.append(f"deliver {each.number}")
+        )
         self.world.start(host)
         return host
 
     def endpoint(self, slot: int) -> Scripted:
-        endpoint = self.hosts[slot].endpoint
-        assert isinstance(endpoint, Scripted)
-        return endpoint
+        return cast(Scripted, self.hosts[slot].endpoint)
 
     def step(self, slot: int, action: Callable[[Outbox], None]) -> None:
         """One step of a process, in which its endpoint does this."""
@@ -98,7 +99,8 @@ def multicast(*numbers: int, to: tuple[ProcessId, ...] = EVERYBODY[1:]) -> Calla
 
 
 def test_what_is_due_at_the_same_time_happens_in_the_order_of_scheduling() -> None:
-    world, happened = Stage().world, []
+    world = Stage().world
+    happened: list[str] = []
     for name in "abc":
         world.at(5, happened.append, name)
     world.at(4, happened.append, "earlier")
@@ -107,7 +109,8 @@ def test_what_is_due_at_the_same_time_happens_in_the_order_of_scheduling() -> No
 
 
 def test_what_is_scheduled_meanwhile_for_now_happens_after_what_was_scheduled_before() -> None:
-    world, happened = Stage().world, []
+    world = Stage().world
+    happened: list[str] = []
     world.at(5, lambda: world.at(5, happened.append, "by the first"))
     world.at(5, happened.append, "second")
     world.run_until(5)
@@ -115,7 +118,8 @@ def test_what_is_scheduled_meanwhile_for_now_happens_after_what_was_scheduled_be
 
 
 def test_time_runs_up_to_the_end_and_includes_it() -> None:
-    world, happened = Stage().world, []
+    world = Stage().world
+    happened: list[str] = []
     world.at(10, happened.append, "at the end")
     world.at(11, happened.append, "too late")
     world.run_until(10)

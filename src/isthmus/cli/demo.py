@@ -22,6 +22,7 @@ from isthmus.simulator.oracles import judge
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
+from isthmus.trace.writer import JsonlSink
 
 PROCESSES = ("p1", "p2", "p3", "p4", "p5")
 VICTIM = "p4"
@@ -47,6 +48,7 @@ def demo(
             )
             out.print(f"Half-way through, {VICTIM} is killed with SIGKILL.")
         killed_at = run_loop(_play(directory, Load(rate, 100, seconds)))
+        _certify_death(directory, killed_at)
         read = read_trace([directory])
         events = list(read.events())
         report = judge(events, PROMISED["causal"])
@@ -60,7 +62,7 @@ def demo(
 
 async def _play(directory: Path, load: Load) -> int:
     """The run. Returns when the victim was killed, in nanoseconds of the trace's clock."""
-    spec, listeners = plan(PROCESSES, "causal", system="demo", run="demo", trace=str(directory))
+    spec, listeners = plan(PROCESSES, "causal", system="demo", run="demo", trace=str(directory), trace_sync=True)
     environment = {**os.environ, VARIABLE: msgspec.json.encode(load).decode()}
     children = {
         name: await spawn(spec, name, APPLICATION, listener, env=environment) for name, listener in listeners.items()
@@ -79,6 +81,26 @@ async def _play(directory: Path, load: Load) -> int:
             if child.returncode is None:
                 child.kill()
     return killed_at
+
+
+def _certify_death(directory: Path, killed_at: int) -> None:
+    """Who was killed could not say so. We killed it, so we can: its log ends here."""
+    log = next(log for log in read_trace([directory]).logs.values() if log.process == VICTIM)
+    index = log.events[-1].index + 1 if log.events else 0
+    note = "killed with SIGKILL by the demo"
+    row = Event(
+        run=log.run,
+        system=log.system,
+        process=log.process,
+        role=log.role,
+        index=index,
+        event="crash",
+        time_ns=killed_at,
+        note=note,
+    )
+    sink = JsonlSink(directory / f"{log.run}.{log.system}.{log.process}.jsonl")
+    sink.write([row])
+    sink.close()
 
 
 async def _watch(what: str, seconds: float) -> None:

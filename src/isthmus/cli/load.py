@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from isthmus.adapters.embedded import EmbeddedProcess
+from isthmus.runtime.problems import NotAccepting
 
 VARIABLE = "ISTHMUS_LOAD"
 TICK = 0.01
@@ -30,9 +31,12 @@ class Load(Struct, frozen=True, forbid_unknown_fields=True):
 async def application(process: EmbeddedProcess) -> None:
     """Send as ordered by the environment, take deliveries until told to stop."""
     load = msgspec.json.decode(os.environ[VARIABLE], type=Load)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_take(process))
-        tasks.create_task(send_steadily(process, load))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_take(process))
+            tasks.create_task(send_steadily(process, load))
+    except* NotAccepting:
+        """The process was told to stop while we were sending: what it accepted is its business now."""
 
 
 async def _take(process: EmbeddedProcess) -> None:

@@ -87,24 +87,16 @@ class Site:
         self.names = spec.directory()
 
     async def run(self) -> Outcome:
-        async with asyncio.TaskGroup() as starting:
-            started = {
-                name: starting.create_task(
-                    start_member(
-                        self.spec,
-                        self.names.id(self.spec.system, name),
-                        listener,
-                        on_batch=self._take,
-                        joining=self.joining,
-                    )
-                )
-                for name, listener in self.listeners.items()
-            }
-        drivers = {name: task.result() for name, task in started.items()}
+        starting = [self._start(name, listener) for name, listener in self.listeners.items()]
+        drivers = dict(zip(self.listeners, await asyncio.gather(*starting), strict=True))
         err.print(f"isthmus: {self.spec.system} runs: {', '.join(drivers)}", markup=False)
         outcome = await Node(drivers).run(self._application(drivers))
         self.accepted = {name: driver.accepted for name, driver in drivers.items()}
         return outcome
+
+    async def _start(self, name: str, listener: socket) -> MemberDriver:
+        process = self.names.id(self.spec.system, name)
+        return await start_member(self.spec, process, listener, on_batch=self._take, joining=self.joining)
 
     def _take(self, batch: Batch) -> None:
         self.delivered += len(batch.messages)

@@ -48,7 +48,7 @@ def simulate(
     loaded = load(topology, allow_unsafe=True)
     if mutant is not None and mutant not in {each.name for each in CATALOGUE}:
         fail(f"--mutant: there is no {mutant!r}; the catalogue has {', '.join(each.name for each in CATALOGUE)}")
-    _only_one_group(loaded)
+    _only_embedded(loaded)
     seeds = range(seed, seed + runs)
     source = (topology.read_text(), str(topology))
     counts: Counter[str] = Counter()
@@ -85,9 +85,12 @@ def simulate(
     return VIOLATED if failures else HOLDS
 
 
-def _only_one_group(topology: Topology) -> None:
-    if len(topology.systems) != 1 or topology.systems[0].kind != "embedded":
-        fail(f"{topology.file}: simulate takes one embedded system; it has {len(topology.systems)} systems")
+def _only_embedded(topology: Topology) -> None:
+    for system in topology.systems:
+        if system.kind != "embedded":
+            fail(
+                f"{topology.file}: systems.{system.name}.kind is {system.kind!r}; only embedded systems can be simulated"
+            )
 
 
 def _failure(outcome: Outcome, topology: Path, mutant: str | None) -> dict[str, Any]:

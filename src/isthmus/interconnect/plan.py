@@ -105,7 +105,7 @@ def _carriers(topology: Topology, index: int, side: str, slots: dict[ProcessName
     carriers: dict[int, LinkId] = {}
     if join.assign == "paths":
         for origin, path in path_links(topology).items():
-            for start, end in path:
+            for start, end in path if origin in slots else ():
                 if start.system == side and {start.system, end.system} == set(join.between):
                     carriers[slots[origin]] = _link_between(wires, index, start, end)
         return carriers

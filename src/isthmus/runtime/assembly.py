@@ -59,6 +59,7 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window_bytes: int = 8 << 20
     trace: str | None = None
     trace_format: TraceFormat = "jsonl"
+    trace_sync: bool = False
     start_within: float = 30.0
     """Seconds for founding members to find one another."""
 
@@ -142,7 +143,7 @@ def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: b
         process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
     except TraceError as error:
         raise RuntimeProblem(str(error)) from error
-    recorder = TraceRecorder(process, process_log, names, joining=joining)
+    recorder = TraceRecorder(process, process_log, names, joining=joining, sync=spec.trace_sync)
     if not joining:
         recorder.view(View(1, spec.founders()))
     return recorder

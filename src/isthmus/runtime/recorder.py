@@ -65,16 +65,20 @@ class TraceRecorder:
     """Writes the history of one process to its log, from its first row to its last.
 
     A log that cannot be written any more (a full disk) is given up, with one line to say so: the reader of the trace
-    will find it incomplete, and the process goes on.
+    will find it incomplete, and the process goes on. With `sync` every row is written before the step that it is about
+    sends anything, so that not even `kill -9` loses what others have seen of this process.
     """
 
-    def __init__(self, process: ProcessId, process_log: ProcessLog, names: Directory, *, joining: bool) -> None:
+    def __init__(
+        self, process: ProcessId, process_log: ProcessLog, names: Directory, *, joining: bool, sync: bool = False
+    ) -> None:
         self._process = process
         self._log = process_log
         self._names = names
         self._loop = asyncio.get_running_loop()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._lost = False
+        self._sync = sync
         process_log.event("join" if joining else "start", time_ns())
 
     def sent(self, first: int, payloads: Sequence[bytes]) -> None:
@@ -123,6 +127,8 @@ class TraceRecorder:
             self._flush_timer = self._loop.call_later(FLUSH_AFTER, self._flush)
         try:
             self._log.messages(event, time_ns(), messages, control_bytes, peer, note)
+            if self._sync:
+                self._log.flush()
         except TraceError as error:
             self._give_up(error)
 
