@@ -181,6 +181,7 @@ async def spawn(
     listener: socket.socket | None = None,
     *,
     joining: bool = False,
+    together: bool = False,
     stop_timeout: float = 10.0,
     **options: Any,
 ) -> asyncio.subprocess.Process:
@@ -195,6 +196,8 @@ async def spawn(
         command += ["--application", application]
     if joining:
         command += ["--joining"]
+    if together:
+        command += ["--together"]
     # Through an open file that has no name: a command line may be too short for it, and nothing needs cleaning up.
     with TemporaryFile() as specification:
         specification.write(msgspec.json.encode(spec))
@@ -226,7 +229,7 @@ async def run_child(spec: SystemSpec, options: argparse.Namespace) -> Outcome:
         listener = listen(spec.addresses[slot_of(process)])
     discard: OnBatch | None = None if application else lambda batch: None
     driver = await start_member(spec, process, listener, on_batch=discard, joining=options.joining)
-    node = Node({str(names.name(process)): driver}, stop_timeout=options.stop_timeout)
+    node = Node({str(names.name(process)): driver}, stop_timeout=options.stop_timeout, together=options.together)
     return await node.run(application(EmbeddedProcess(driver, names)) if application else None)
 
 
@@ -254,6 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--listener-fd", type=int, help="an inherited socket to listen on, instead of its address")
     parser.add_argument("--application", default="", help="module:function to run on the process")
     parser.add_argument("--joining", action="store_true", help="join a system that runs already")
+    parser.add_argument("--together", action="store_true", help="the whole system ends when this process is stopped")
     parser.add_argument("--stop-timeout", type=float, default=10.0, help="seconds to leave in good order")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")

@@ -65,7 +65,8 @@ async def _play(directory: Path, load: Load) -> int:
     spec, listeners = plan(PROCESSES, "causal", system="demo", run="demo", trace=str(directory), trace_sync=True)
     environment = {**os.environ, VARIABLE: msgspec.json.encode(load).decode()}
     children = {
-        name: await spawn(spec, name, APPLICATION, listener, env=environment) for name, listener in listeners.items()
+        name: await spawn(spec, name, APPLICATION, listener, together=True, env=environment)
+        for name, listener in listeners.items()
     }
     try:
         await _watch("sending", load.seconds / 2 + 1)

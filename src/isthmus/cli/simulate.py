@@ -89,7 +89,7 @@ def _only_embedded(topology: Topology) -> None:
     for system in topology.systems:
         if system.kind != "embedded":
             fail(
-                f"{topology.file}: systems.{system.name}.kind is {system.kind!r}; only embedded systems can be simulated"
+            fail(f"{topology.file}: systems.{system.name}.kind: {system.kind!r} cannot be simulated yet")
             )
 
 

@@ -39,10 +39,17 @@ class Outcome(NamedTuple):
 
 
 class Node:
-    """Runs `members`, which have been started, by name."""
+    """Runs `members`, which have been started, by name.
 
-    def __init__(self, members: Mapping[str, MemberDriver], *, stop_timeout: float = 10.0) -> None:
+    `together` means that the whole system ends when this node does: its members then do not leave one by one, which
+    would make the others owe them nothing, but end once what they accepted is stable.
+    """
+
+    def __init__(
+        self, members: Mapping[str, MemberDriver], *, stop_timeout: float = 10.0, together: bool = False
+    ) -> None:
         self._members = dict(members)
+        self._together = together
         self._stop_timeout = stop_timeout
         self._told_to_stop = asyncio.Event()
 
@@ -65,13 +72,25 @@ class Node:
             await asyncio.wait((told, running, ended), return_when=asyncio.FIRST_COMPLETED)
             self._told_to_stop.set()
             # The application goes on meanwhile: nothing becomes stable unless it takes what is delivered to it.
-            stopped = await asyncio.gather(*(member.stop(self._stop_timeout) for member in self._members.values()))
+            end = self._end_with_the_system if self._together else self._leave
+            stopped = await asyncio.gather(*map(end, self._members.values()))
             return Outcome(dict(zip(self._members, stopped, strict=True)), await _failure_of(running))
         finally:
             for task in (told, running, ended):
                 task.cancel()
             for each in _SIGNALS:
                 loop.remove_signal_handler(each)
+
+    async def _leave(self, member: MemberDriver) -> Stopped:
+        return await member.stop(self._stop_timeout)
+
+    async def _end_with_the_system(self, member: MemberDriver) -> Stopped:
+        member.stop_accepting("the system ends")
+        stability = asyncio.ensure_future(member.stable(member.accepted))
+        await asyncio.wait((stability,), timeout=self._stop_timeout)
+        await member.close()
+        await asyncio.gather(stability, return_exceptions=True)
+        return member.stopped
 
     async def _all_ended(self) -> None:
         for member in self._members.values():
