@@ -15,7 +15,7 @@ help: ## this list
 setup:
 	@scripts/setup
 
-demo: setup ## joins two systems, drives load, prints the verdict
+demo: setup ## a causal group over real TCP, under load, through a kill -9, with verdicts
 	$(BIN)/isthmus demo
 
 test: lint ## lint, then all tests on all cores
