@@ -88,9 +88,7 @@ def simulate(
 def _only_embedded(topology: Topology) -> None:
     for system in topology.systems:
         if system.kind != "embedded":
-            fail(
             fail(f"{topology.file}: systems.{system.name}.kind: {system.kind!r} cannot be simulated yet")
-            )
 
 
 def _failure(outcome: Outcome, topology: Path, mutant: str | None) -> dict[str, Any]:

@@ -107,7 +107,9 @@ class Links:
             except (OSError, LinkError) as error:
                 reason = reason_of(error)
                 if reason != told:
-                    log.warning("%s cannot be opened to %s yet: %s", link.label, address, reason)
+                    # That nobody is there yet is no fault; everything else wants somebody to look at it.
+                    level = logging.INFO if isinstance(error, ConnectionRefusedError) else logging.WARNING
+                    log.log(level, "%s cannot be opened to %s yet: %s", link.label, address, reason)
                 told = reason
             else:
                 told = ""
