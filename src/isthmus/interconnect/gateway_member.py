@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
+from msgspec import structs
+
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
@@ -19,10 +21,22 @@ from isthmus.core.pdu import LinkPdu, Pdu, SiteAck, SiteFrame
 from isthmus.interconnect.gateway import JoinGateway
 from isthmus.interconnect.site import SiteChannels
 from isthmus.ordering.group import GroupMember
+from isthmus.ordering.window import GroupSettings
+
+
+def gateway_settings(settings: GroupSettings) -> GroupSettings:
+    """The settings of a gateway in a group that has these.
+
+    The joins say when a batch is finished with. And a gateway has no window of its own: what it relays becomes stable
+    only when systems further on confirm it, so two neighbours whose windows are full of each other's messages would
+    wait for each other for ever. Every message counts against the window of its origin until it is stable everywhere,
+    so all that is ever under way is bounded by the windows of the origins.
+    """
+    return structs.replace(settings, auto_confirm=False, window_messages=1 << 60, window_bytes=1 << 60)
 
 
 class GatewayMember:
-    """`group` is to be made with `auto_confirm` off: the joins say when a batch is finished with."""
+    """`group` is to be made with `gateway_settings`."""
 
     def __init__(self, group: GroupMember, gateway: JoinGateway) -> None:
         self.group = group

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from random import Random
 
-from msgspec import structs
-
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import ProcessId, incarnation_of
 from isthmus.interconnect.gateway import JoinGateway
-from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.interconnect.gateway_member import GatewayMember, gateway_settings
 from isthmus.interconnect.plan import JoinPlan, plans
 from isthmus.interconnect.topology import System, Topology
 from isthmus.ordering.group import GroupMember
@@ -90,7 +88,7 @@ class SimulatedSystem:
         make_order = ORDERS[self.system.order]
         if not is_gateway:
             return GroupMember(process, self.slots, make_order, self.settings, self.world.now, joining=joining)
-        settings = structs.replace(self.settings, auto_confirm=False)
+        settings = gateway_settings(self.settings)
         group = GroupMember(process, self.slots, make_order, settings, self.world.now, joining=joining)
         retry_after = 2 * settings.suspect_after
         return GatewayMember(group, JoinGateway(process, self.slots, self.joins, retry_after, joining=joining))
