@@ -44,6 +44,7 @@ class Export:
         self.opening = False
         self.outstanding = Outstanding()
         self.fellows: tuple[ProcessId, ...] = plan.fellows
+        self.colleagues: tuple[ProcessId, ...] = ()
         self.links_up: dict[LinkId, bool] = {end.link: True for end in plan.links}
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
@@ -102,7 +103,7 @@ class Export:
                 self.links_up[end.link] = False
         if lost:
             # Whoever is gone may have told only some of us.
-            out.site.append((self._others(), SiteConfirm(self.plan.join, sorted(self.outstanding.confirmed.items()))))
+            out.site.append((self.colleagues, SiteConfirm(self.plan.join, sorted(self.outstanding.confirmed.items()))))
             self.renew(now, out)
 
     def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
@@ -241,8 +242,8 @@ class Export:
         news = [(origin, seq) for origin, seq in marks if not self.outstanding.is_confirmed(origin, seq)]
         if not news:
             return False
-        if direct and self._others():
-            out.site.append((self._others(), SiteConfirm(self.plan.join, news)))
+        if direct and self.colleagues:
+            out.site.append((self.colleagues, SiteConfirm(self.plan.join, news)))
         return self.outstanding.confirm(news)
 
     def on_free(self, pdu: SiteFree, out: GatewayOutbox) -> None:

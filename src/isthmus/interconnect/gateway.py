@@ -7,7 +7,7 @@ when every join that the batch went out by has confirmed it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Self
 
@@ -69,6 +69,12 @@ class JoinGateway:
         }
         self._peers: dict[LinkId, ProcessId] = {}
         self._unfinished: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
+        self._everybody = {fellow for plan in plans for fellow in plan.fellows}
+        self._exported = {plan.join: plan.exported for plan in plans}
+        self._confirmed_by: dict[int, dict[ProcessId, int]] = {
+            plan.join: self.exports[plan.join].outstanding.confirmed if plan.join in self.exports else {}
+            for plan in plans
+        }
         self._first_view: int | None = None if joining else 1
         self._base: dict[ProcessId, int] = {}
         self._past: dict[int, list[Message]] = {}
@@ -76,6 +82,7 @@ class JoinGateway:
         self._too_early: list[tuple[ProcessId, Sequence[SitePdu]]] = []
         self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
         for join, export in self.exports.items():
+            export.colleagues = _colleagues(self._everybody, members, owner)
             if not joining:
                 export.start(_fellows(export.plan, members))
                 self.imports[join].fellows = export.fellows
@@ -94,7 +101,9 @@ class JoinGateway:
             exported = export.plan.exported
             going = [message for message in batch.messages if slot_of(message.origin) in exported]
             if going:
-                needs += [(export, origin, seq) for origin, seq in _last_of_each(going)]
+                # Only the origin's own stream waits for the far side. What a gateway broadcast waits nowhere: its
+                # stream mixes messages of all joins, and two systems would wait for each other for ever.
+                needs += [(export, origin, seq) for origin, seq in _last_of_each(going) if origin == batch.sender]
                 export.delivered(going, out)
             imports = self.imports[join]
             coming = [message for message in batch.messages if slot_of(message.origin) in imports.plan.imported]
@@ -112,6 +121,7 @@ class JoinGateway:
             fellows = _fellows(export.plan, view.members)
             self._novices[join] |= {fellow for fellow in fellows if fellow not in export.fellows}
             self._novices[join] &= set(fellows)
+            export.colleagues = _colleagues(self._everybody, view.members, self.id)
             self.imports[join].view(fellows, export.links_up, out)
             export.view(fellows, now, out)
             novices = tuple(sorted(self._novices[join]))
@@ -128,6 +138,7 @@ class JoinGateway:
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
             self.imports[join] = self.imports[join].anew(fellows)
+            export.colleagues = _colleagues(self._everybody, view.members, self.id)
             export.start_late(fellows)
         too_early, self._too_early = self._too_early, []
         for source, pdus in too_early:
@@ -206,7 +217,20 @@ class JoinGateway:
 
     def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
         for join, imports in self.imports.items():
-            imports.settled(sender, number, self.exports[join].links_up, out)
+            self._confirm_upstream(join, imports.settled(sender, number, out), out)
+
+    def _confirm_upstream(self, join: int, origins: Collection[ProcessId], out: GatewayOutbox) -> None:
+        """Confirm over a join what is finished with here and confirmed by every other join that it goes out by."""
+        imports = self.imports[join]
+        levels = {}
+        for origin in origins:
+            onward = [
+                confirmed.get(origin, 0)
+                for other, confirmed in self._confirmed_by.items()
+                if other != join and slot_of(origin) in self._exported[other]
+            ]
+            levels[origin] = min([imports.local.get(origin, 0), *onward])
+        imports.confirm(levels, self.exports[join].links_up, out)
 
     def _finish(self, sender: ProcessId, out: GatewayOutbox) -> None:
         """Tell the own system which batches of a sender are finished with, in their order."""
@@ -269,6 +293,10 @@ class JoinGateway:
             return
         for pdu in pdus:
             export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)
+            if export is None and isinstance(pdu, SiteConfirm) and pdu.join in self._confirmed_by:
+                # A join of our system that we have no link of; but what came in by ours may have gone out by it.
+                self._confirmed(merge_marks(self._confirmed_by[pdu.join], pdu.marks), out)
+                continue
             if export is None or imports is None or source not in export.fellows:
                 continue
             if isinstance(pdu, SiteAssign):
@@ -303,6 +331,9 @@ class JoinGateway:
         if news:
             for sender in self._unfinished:
                 self._finish(sender, out)
+            for join, imports in self.imports.items():
+                waiting = [origin for origin, seq in imports.local.items() if seq > imports.stable.get(origin, 0)]
+                self._confirm_upstream(join, waiting, out)
 
     def _end_of_step(self, out: GatewayOutbox) -> None:
         for join, imports in self.imports.items():
@@ -348,6 +379,18 @@ def make_gateways(topology: Topology, retry_after: Nanos = RETRY_AFTER) -> dict[
 def _fellows(plan: JoinPlan, members: Sequence[ProcessId]) -> tuple[ProcessId, ...]:
     """The live gateways of a join, first the one that leads."""
     return tuple(member for member in members if slot_of(member) in plan.fellows)
+
+
+def _colleagues(gateways: set[int], members: Sequence[ProcessId], owner: ProcessId) -> tuple[ProcessId, ...]:
+    """All other live gateways of the system that take part in any join."""
+    return tuple(member for member in members if slot_of(member) in gateways and member != owner)
+
+
+def merge_marks(into: dict[ProcessId, int], marks: Sequence[tuple[ProcessId, int]]) -> bool:
+    """Raise marks to what is newly known. Says whether there was news."""
+    news = {origin: seq for origin, seq in marks if seq > into.get(origin, 0)}
+    into.update(news)
+    return bool(news)
 
 
 def _last_of_each(messages: Sequence[Message]) -> Iterator[tuple[ProcessId, int]]:

@@ -8,7 +8,7 @@ docs/design/joins.md has the argument.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
@@ -34,7 +34,8 @@ class Import:
 
     `frozen_for` is above `epoch` while a new epoch is being opened. `ready` is off at a gateway that has just come and
     has not heard of the past yet. `imported` is, per origin, the last message that
-    was delivered here; `handed` the last one that this gateway broadcast.
+    was delivered here, `handed` the last one that this gateway broadcast, `local` the last one that every member here
+    has finished with, `stable` the last one that was confirmed to the sending side.
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId) -> None:
@@ -50,6 +51,7 @@ class Import:
         self.relayed = 0
         self.imported: dict[ProcessId, int] = {}
         self.handed: dict[ProcessId, int] = {}
+        self.local: dict[ProcessId, int] = {}
         self.stable: dict[ProcessId, int] = {}
         self._held: dict[int, Sequence[Message]] = {}
         self._unnumbered: deque[Sequence[Message]] = deque()
@@ -147,20 +149,26 @@ class Import:
 
     # Stability
 
-    def settled(self, sender: ProcessId, number: int, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
-        """Confirm, in order of delivery, what every live member here has finished with."""
+    def settled(self, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
+        """Every live member here has finished with these. Returns the origins of which there is news."""
         if number <= self._settled.get(sender, 0):
-            return
+            return ()
         self._settled[sender] = number
         news: dict[ProcessId, int] = {}
         while self._unsettled and self._unsettled[0][1] <= self._settled.get(self._unsettled[0][0], 0):
             news.update(self._unsettled.popleft()[2])
+        self.local.update(news)
+        if news and self.leads and self.frozen:
+            self._conclude(out)
+        return news
+
+    def confirm(self, levels: Mapping[ProcessId, int], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """Tell the sending side what is stable here and in every system behind us."""
+        news = {origin: seq for origin, seq in levels.items() if seq > self.stable.get(origin, 0)}
         if news:
             self.stable.update(news)
             confirm = Confirm(sorted(news.items()))
             out.links.extend((link, confirm) for link in self._my_links if links_up[link])
-            if self.leads and self.frozen:
-                self._conclude(out)
 
     def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
         """Say again what may have been lost with an old connection or process."""
@@ -235,7 +243,7 @@ class Import:
                 return
         # Where the system is only FIFO, what another gateway broadcasts next may be delivered first somewhere, unless
         # everybody has this already.
-        there = self.imported if self.plan.causal_system else self.stable
+        there = self.imported if self.plan.causal_system else self.local
         broadcast = [self.handed.items(), *(report.handed for report in self._reports.values())]
         if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
             self._announce(self.frozen_for, sorted(self.imported.items()), self.total, out)
@@ -277,6 +285,7 @@ class Import:
         self.relayed = self.received
         self.imported = dict(pdu.imported) | self.imported
         self.stable = dict(pdu.stable) | self.stable
+        self.local = dict(pdu.stable) | self.local
         self.ready = True
         if self.stable:
             confirm = Confirm(sorted(self.stable.items()))
