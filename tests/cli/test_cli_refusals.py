@@ -263,7 +263,6 @@ def test_a_place_for_traces_of_a_real_run_that_cannot_be_one_is_refused(tmp_path
     assert refused.is_refusal(str(tmp_path / trace)), refused
 
 
-@pytest.mark.xfail(reason="an incarnation that is no number reaches the user as a KeyError")
 def test_a_process_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]

@@ -98,7 +98,6 @@ def test_a_site_that_is_told_to_stop_loses_nothing(tmp_path: Path, sign: signal.
     assert_nothing_is_lost(list(read.events()), result["accepted"])
 
 
-@pytest.mark.xfail(reason="that the load generator cannot send any more is taken for a failure of its own")
 def test_a_site_that_is_told_to_stop_and_lost_nothing_says_so(tmp_path: Path) -> None:
     code, result, _ = stopped_under_load(tmp_path, signal.SIGTERM)
     assert (code, result["clean"]) == (0, True)

@@ -131,3 +131,13 @@ def test_a_batch_is_released_by_its_last_cause_through_a_long_chain() -> None:
         other.order.safe(rank, 1, ready)
         other.order.arrived(rank, execution.streams[rank][0], ready, [])
     assert [batch.sender for batch in ready] == list(range(size))
+
+
+def test_old_word_of_what_is_safe_takes_nothing_back() -> None:
+    execution = Execution(2, CausalOrder)
+    execution.send(0)
+    process = execution.processes[1]
+    process.order.safe(0, 1, [])
+    process.order.safe(0, 0, [])
+    execution.arrive(1, 0)
+    assert process.history == [(0, 1)]

@@ -127,6 +127,13 @@ def test_a_gap_that_shows_is_filled_at_once_and_not_again_at_every_sign_of_it() 
     assert numbers(outgoing.acknowledge(1, 2, 5, now + RETRY)) == [3, 4]
 
 
+def test_a_receiver_that_lacks_much_gets_it_bit_by_bit() -> None:
+    outgoing = sent(3 * RESEND_AT_ONCE)
+    bit = list(range(1, RESEND_AT_ONCE + 1))
+    assert numbers(outgoing.acknowledge(1, 0, 3 * RESEND_AT_ONCE, RETRY)) == bit
+    assert numbers(dict(outgoing.overdue(2 * RETRY))[2]) == bit
+
+
 def test_a_lost_last_batch_is_sent_again_after_a_while_and_only_to_who_lacks_it() -> None:
     outgoing = sent(2)
     outgoing.acknowledge(1, 2, 2, 1)

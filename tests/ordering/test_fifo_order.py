@@ -49,3 +49,13 @@ def test_a_new_view_begins_behind_the_cut() -> None:
     execution.arrive(1, 0)
     process.order.install([0, 1], 1, [7, 0])
     assert list(process.order.waiting()) == [], "what the old view left has no place in the new one"
+
+
+def test_old_word_of_what_is_safe_takes_nothing_back() -> None:
+    execution = Execution(2, FifoOrder)
+    execution.send(0)
+    process = execution.processes[1]
+    process.order.safe(0, 1, [])
+    process.order.safe(0, 0, [])
+    execution.arrive(1, 0)
+    assert process.history == [(0, 1)]

@@ -7,8 +7,21 @@ from group_network import HEARTBEAT, SUSPECT_AFTER, Network, kept
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import SECOND
-from isthmus.core.message import Batch
-from isthmus.core.pdu import Accept, Ack, Excluded, Fetch, Install, Prepare, Promise, Proposal, Propose, Safe, Status
+from isthmus.core.message import MAX_MEMBERS, Batch
+from isthmus.core.pdu import (
+    Accept,
+    Ack,
+    Busy,
+    Excluded,
+    Fetch,
+    Install,
+    Prepare,
+    Promise,
+    Proposal,
+    Propose,
+    Safe,
+    Status,
+)
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
 from isthmus.ordering.membership import EXCLUDED
@@ -246,6 +259,47 @@ def test_two_coordinators_at_once_end_in_one_view() -> None:
     assert len(alive) == 4
     assert {network[member].view for member in alive} == {network[alive[0]].view}
     assert set(network[alive[0]].view.members) == set(alive)
+
+
+def a_change_under_way() -> tuple[Network, int]:
+    """p1 of five has asked for promises, and none has come back yet."""
+    network = Network(5)
+    network.crash(5)
+    run_until_sent(network, Prepare)
+    attempt = network[1].membership.attempt
+    assert attempt is not None
+    return network, attempt.ballot
+
+
+def test_a_coordinator_that_promised_a_higher_ballot_gives_up_its_own() -> None:
+    """Otherwise it would accept its own proposal under a ballot that it has promised not to accept any more."""
+    network, ballot = a_change_under_way()
+    network.carry(Prepare)
+    network.inject(2, 1, Prepare(1, ballot + MAX_MEMBERS))
+    network.carry(Promise, to=1)
+    assert not network.sent(Propose)
+    assert network[1].membership.accepted is None
+
+
+def test_a_member_that_promised_a_higher_ballot_accepts_no_lower_one() -> None:
+    network, ballot = a_change_under_way()
+    network.carry(Prepare, to=3)
+    network.inject(2, 3, Prepare(1, ballot + MAX_MEMBERS))
+    network.lose()
+    network.inject(1, 3, Propose(1, ballot, Proposal([1, 2, 3, 4], [1, 2, 3, 4, 5], [0] * 5)))
+    assert [type(each.pdu) for each in network.under_way] == [Busy]
+
+
+def test_a_proposal_that_waits_for_batches_is_void_once_a_higher_ballot_is_promised() -> None:
+    """The last batch that the old proposal waited for arrives after the new promise, and must not make it accepted."""
+    network, ballot = a_change_under_way()
+    network.carry(Prepare, to=3)
+    network.inject(1, 3, Propose(1, ballot, Proposal([1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 0, 0, 0, 1])))
+    assert network.sent(Fetch)
+    network.inject(2, 3, Prepare(1, ballot + MAX_MEMBERS))
+    network.inject(1, 3, Batch(1, 5, 1, [0] * 5, 0, []))
+    assert not network.sent(Accept)
+    assert network[3].membership.accepted is None
 
 
 # The flush

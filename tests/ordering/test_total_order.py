@@ -117,3 +117,13 @@ def test_a_new_view_forgets_the_plans_of_the_old_one() -> None:
     ready: list[Batch] = []
     process.order.finish(ready)
     assert ready == []
+
+
+def test_old_word_of_what_is_safe_takes_nothing_back() -> None:
+    execution = Execution(2, TotalOrder)
+    execution.send(0)
+    process = execution.processes[1]
+    process.order.safe(0, 1, [])
+    process.order.safe(0, 0, [])
+    execution.arrive(1, 0)
+    assert process.history == [(0, 1)]

@@ -42,7 +42,7 @@ def options(
 def main() -> None:
     """Run one command. Exit code 0: it holds or worked; 1: a property is violated; 2: bad input or usage."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="isthmus", standalone_mode=False)
     except TyperException as error:
         what = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         _complain(f"{what.rstrip(chr(46))}; see `isthmus --help`")

@@ -25,6 +25,7 @@ from isthmus.runtime.assembly import SystemSpec, start_member
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.node import Node, Outcome
+from isthmus.runtime.problems import NotAccepting
 
 SECOND = 1e9
 
@@ -106,6 +107,12 @@ class Site:
                 out.print(f"{self.names.name(message.origin)}/{message.seq} {text}", markup=False)
 
     async def _application(self, drivers: dict[str, MemberDriver]) -> None:
+        try:
+            await self._work(drivers)
+        except* NotAccepting:
+            """Told to stop while we were sending: what was accepted is seen through by the processes."""
+
+    async def _work(self, drivers: dict[str, MemberDriver]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for driver in drivers.values():
                 if self.load is not None:
@@ -144,7 +151,7 @@ def _plan(
 ) -> tuple[SystemSpec, dict[str, socket]]:
     """What the processes have to agree on, and the listening sockets of those that run here."""
     run_name = run_name or f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    unknown = [name for name in chosen if name.partition("+")[0] not in system.members]
+    unknown = [name for name in chosen if not _is_life_of(name, system)]
     if unknown:
         fail(f"--process {unknown[0]}: {system.name} has no such process; it has {', '.join(system.members)}")
     trace_directory = str(trace) if trace is not None else None
@@ -174,6 +181,12 @@ def _plan(
         trace=trace_directory,
     )
     return spec, {name: listen(addresses[_slot(topology, system, name)]) for name in chosen}
+
+
+def _is_life_of(name: str, system: System) -> bool:
+    """Whether this is a process of the system: `p1`, or `p1+2` for its second life after the first."""
+    base, plus, incarnation = name.partition("+")
+    return base in system.members and (not plus or (incarnation.isdecimal() and len(incarnation) < 10))
 
 
 def _slot(topology: Topology, system: System, name: str) -> int:
