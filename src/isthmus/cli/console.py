@@ -51,7 +51,7 @@ def table(title: str, *columns: str) -> Table:
     """A table whose first column is text and whose others are figures."""
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
     for index, column in enumerate(columns):
-        made.add_column(column, justify="left" if index == 0 else "right")
+        made.add_column(column, justify="left" if index == 0 else "right", no_wrap=index == 0)
     return made
 
 
