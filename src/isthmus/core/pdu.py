@@ -145,11 +145,16 @@ Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_BATCH_
 
 
 class Block(_Pdu, frozen=True, tag="block"):
-    """Messages with the numbers `first`, `first + 1`, … of this epoch; 0 where the join does not number."""
+    """Messages with the numbers `first`, `first + 1`, … of this epoch; 0 where the join does not number.
+
+    `after` are messages of the receiving side that were delivered at the sending side first, so that one of these may
+    be an answer to one of those: those that no earlier block of this link has named.
+    """
 
     epoch: Number
     first: Number
     messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    after: Marks = []
 
 
 class Progress(_Pdu, frozen=True, tag="progress"):
@@ -291,6 +296,7 @@ class SiteState(_Pdu, frozen=True, tag="site-state"):
     view: Number
     export_epoch: Number
     confirmed: Marks
+    delivered: Marks
     outstanding: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
     import_epoch: Number
     final: Marks

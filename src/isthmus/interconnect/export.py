@@ -7,7 +7,7 @@ docs/design/joins.md has the argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
@@ -26,7 +26,7 @@ from isthmus.core.pdu import (
     SiteResume,
     SiteState,
 )
-from isthmus.interconnect.outgoing import Outstanding, Run
+from isthmus.interconnect.outgoing import Outstanding, Run, beyond
 from isthmus.interconnect.plan import JoinPlan
 from isthmus.interconnect.share import SHARES, Share
 
@@ -35,7 +35,11 @@ FIRST_EPOCH = 1 << 16
 
 
 class Export:
-    """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile."""
+    """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
+
+    `_came_in` is, per origin, the last message that came in by this join; `_untold`, per own link, those of them that
+    no block of this epoch on it has named.
+    """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
         self.plan = plan
@@ -49,6 +53,9 @@ class Export:
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
+        self._final: dict[ProcessId, int] = {}
+        self._came_in: dict[ProcessId, int] = {}
+        self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
         self._out: GatewayOutbox | None = None
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
@@ -88,10 +95,17 @@ class Export:
 
     def delivered(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
         """The own system delivered these, and they go out by this join."""
-        runs = self.outstanding.add(messages)
+        # What was delivered here only after the epoch began may have been over there before.
+        runs = list(beyond(self._final, self.outstanding.add(messages)))
         if runs and not self.opening:
             self._out = out
             self.share.add(runs)
+
+    def came_in(self, marks: Mapping[ProcessId, int]) -> None:
+        """The own system delivered messages of the far side: whatever goes out from now on may be an answer to them."""
+        self._came_in.update(marks)
+        for untold in self._untold.values():
+            untold.update(marks)
 
     def view(self, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
         """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
@@ -194,6 +208,8 @@ class Export:
 
     def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
         self.opening = False
+        self._final = final
+        self._untold = {link: dict(self._came_in) for link in self._my_links}
         self._retry_at = None
         self._void.clear()
         self._out = out
@@ -204,6 +220,8 @@ class Export:
         """What a fellow has kept from before our time. Only now can our links be of use."""
         self.outstanding.confirm(pdu.confirmed)
         self.outstanding.add_earlier(earlier)
+        self.outstanding.take_as_delivered(pdu.delivered)
+        self.came_in(dict(pdu.imported) | self._came_in)
         self.epoch = max(self.epoch, pdu.export_epoch)
         self._caught_up = True
         for link in sorted(self._came_up):
@@ -264,7 +282,9 @@ class Export:
             return
         messages = self.outstanding.messages(runs)
         self._out.carried.append(Carried("transfer", link, messages))
-        self._out.links.append((link, Block(self.epoch, first, messages)))
+        after = sorted(self._untold[link].items()) if first else []
+        self._untold[link].clear()
+        self._out.links.append((link, Block(self.epoch, first, messages, after)))
 
     def assign(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
         assert self._out is not None

@@ -63,7 +63,7 @@ class JoinGateway:
         self.id = owner
         mine = [plan for plan in plans if slot_of(owner) in plan.fellows]
         self.exports = {plan.join: Export(plan, owner, retry_after, late=joining) for plan in mine}
-        self.imports = {plan.join: Import(plan, owner) for plan in mine}
+        self.imports = {plan.join: Import(plan, owner, self.exports[plan.join].outstanding) for plan in mine}
         self._join_of: dict[LinkId, int] = {
             end.link: plan.join for plan in mine for end in plan.links if end.near == slot_of(owner)
         }
@@ -106,8 +106,11 @@ class JoinGateway:
                 needs += [(export, origin, seq) for origin, seq in _last_of_each(going) if origin == batch.sender]
                 export.delivered(going, out)
             imports = self.imports[join]
+            if going:
+                imports.went_out(out)
             coming = [message for message in batch.messages if slot_of(message.origin) in imports.plan.imported]
             if coming:
+                export.came_in(dict(_last_of_each(coming)))
                 imports.delivered(batch.sender, batch.number, coming, out)
         self._unfinished.setdefault(batch.sender, deque()).append((batch.number, needs))
         self._finish(batch.sender, out)
@@ -155,6 +158,7 @@ class JoinGateway:
                 view=view.number,
                 export_epoch=export.epoch,
                 confirmed=sorted(export.outstanding.confirmed.items()),
+                delivered=sorted(export.outstanding.delivered()),
                 outstanding=export.outstanding.messages(runs),
                 import_epoch=imports.epoch,
                 final=sorted(imports.final.items()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import starmap
 
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
@@ -26,6 +27,7 @@ from isthmus.core.pdu import (
     SiteState,
 )
 from isthmus.interconnect.export import FIRST_EPOCH
+from isthmus.interconnect.outgoing import Outstanding
 from isthmus.interconnect.plan import JoinPlan
 
 
@@ -38,9 +40,10 @@ class Import:
     has finished with, `stable` the last one that was confirmed to the sending side.
     """
 
-    def __init__(self, plan: JoinPlan, owner: ProcessId) -> None:
+    def __init__(self, plan: JoinPlan, owner: ProcessId, outstanding: Outstanding) -> None:
         self.plan = plan
         self.owner = owner
+        self._sent_out = outstanding
         self.fellows: tuple[ProcessId, ...] = plan.fellows
         self.epoch = FIRST_EPOCH
         self.frozen_for = 0
@@ -53,7 +56,7 @@ class Import:
         self.handed: dict[ProcessId, int] = {}
         self.local: dict[ProcessId, int] = {}
         self.stable: dict[ProcessId, int] = {}
-        self._held: dict[int, Sequence[Message]] = {}
+        self._held: dict[int, Block] = {}
         self._unnumbered: deque[Sequence[Message]] = deque()
         self._early: list[tuple[LinkId, Block]] = []
         self._reports: dict[ProcessId, SiteFrozen] = {}
@@ -84,7 +87,7 @@ class Import:
 
     def anew(self, fellows: tuple[ProcessId, ...]) -> Import:
         """The import of a gateway that has just come, or has to begin again to be one. Blocks in hand are kept."""
-        fresh = Import(self.plan, self.owner)
+        fresh = Import(self.plan, self.owner, self._sent_out)
         fresh.fellows = fellows
         fresh.ready = False
         fresh._early = self._early
@@ -101,7 +104,7 @@ class Import:
             return
         out.carried.append(Carried("accept", link, block.messages))
         if self.plan.numbered_imports:
-            self._held[block.first] = block.messages
+            self._held[block.first] = block
             self._relay_what_is_due(out)
         else:
             self._unnumbered.append(block.messages)
@@ -113,14 +116,18 @@ class Import:
             self._relay(self._unnumbered.popleft(), out)
 
     def _relay_what_is_due(self, out: GatewayOutbox) -> None:
-        """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us."""
+        """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us.
+
+        And not before what they may be answers to: a fellow that has delivered it carried it out, but have we?
+        """
         while self._held and self.ready and not self.frozen:
             position = max(self.received, self.relayed)
-            messages = self._held.pop(position + 1, None)
-            if messages is None:
+            block = self._held.get(position + 1)
+            if block is None or not all(starmap(self._sent_out.has_delivered, block.after)):
                 return
-            self.relayed = position + len(messages)
-            self._relay(messages, out)
+            del self._held[position + 1]
+            self.relayed = position + len(block.messages)
+            self._relay(block.messages, out)
 
     def _relay(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
         out.relays.extend(messages)
@@ -139,6 +146,11 @@ class Import:
         self._relay_unnumbered(out)
         if self.leads and self.frozen:
             self._conclude(out)
+
+    def went_out(self, out: GatewayOutbox) -> None:
+        """The own system delivered messages that go out by this join: answers to them may have come already."""
+        if self._held:
+            self._relay_what_is_due(out)
 
     def report(self, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
         """Tell the sending side how far we are, once per step."""

@@ -99,10 +99,23 @@ class Outstanding:
                 mine.prepend(log.span(log.first, max(0, mine.first - log.first)))
         self._order.extendleft(reversed(runs))
 
+    def delivered(self) -> Iterator[tuple[ProcessId, int]]:
+        """Of each origin the last message that was delivered here."""
+        return ((origin, log.last) for origin, log in self.logs.items())
+
+    def take_as_delivered(self, marks: Iterable[tuple[ProcessId, int]]) -> None:
+        """These were delivered before this gateway came, and nothing of them is kept."""
+        for origin, seq in marks:
+            if origin not in self.logs:
+                self.logs[origin] = OriginLog(seq + 1)
+
+    def has_delivered(self, origin: ProcessId, seq: int) -> bool:
+        log = self.logs.get(origin)
+        return log is not None and log.last >= seq
+
     def has(self, run: Run) -> bool:
         origin, first, count = run
-        log = self.logs.get(origin)
-        return log is not None and log.last >= first + count - 1
+        return self.has_delivered(origin, first + count - 1)
 
     def messages(self, runs: Iterable[Run]) -> list[Message]:
         found: list[Message] = []
@@ -131,13 +144,17 @@ class Outstanding:
 
     def after(self, final: Mapping[ProcessId, int]) -> Iterator[Run]:
         """Everything that is beyond `final` and not confirmed, in order of delivery here."""
-        for origin, first, count in self._order:
-            done = max(final.get(origin, 0), self.confirmed.get(origin, 0))
-            start = max(first, done + 1)
-            rest = first + count - start
-            if rest > 0:
-                yield (origin, start, rest)
+        return beyond(final, beyond(self.confirmed, self._order))
 
     def invariants(self) -> None:
         for origin, log in self.logs.items():
             assert log.first <= log.last + 1, f"{origin}: log from {log.first} to {log.last}"
+
+
+def beyond(marks: Mapping[ProcessId, int], runs: Iterable[Run]) -> Iterator[Run]:
+    """What is left of runs without everything up to the marks of their origins."""
+    for origin, first, count in runs:
+        start = max(first, marks.get(origin, 0) + 1)
+        rest = first + count - start
+        if rest > 0:
+            yield (origin, start, rest)
