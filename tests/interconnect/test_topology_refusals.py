@@ -366,7 +366,7 @@ def test_fast_delivery_is_refused_in_total_order() -> None:
 
 def test_two_systems_on_the_same_ports_are_refused() -> None:
     text = embedded("a") + 'address = "127.0.0.1:7400"\n' + embedded("b") + 'address = "127.0.0.1:7403"\n'
-    assert refused(text)[0].reason == "127.0.0.1:7403 is taken by a: every member listens on a port of its own"
+    assert refused(text)[0].reason == "127.0.0.1:7403 is taken by a: everybody listens on a port of its own"
 
 
 def test_uncoordinated_means_nothing_to_a_fifo_join() -> None:

@@ -12,20 +12,20 @@ from typing import Annotated
 
 import typer
 
-from isthmus.adapters.embedded import EmbeddedProcess, plan
+from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.cli.load import Load, send_steadily
-from isthmus.core.ids import ProcessName
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
 from isthmus.interconnect.topology import System, Topology
 from isthmus.interconnect.topology_file import load
-from isthmus.runtime.address import Address, listen
-from isthmus.runtime.assembly import SystemSpec, start_member
+from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.assembly import SystemSpec
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import NotAccepting
+from isthmus.runtime.sites import Site, site_spec
 
 SECOND = 1e9
 
@@ -59,25 +59,28 @@ def run(
         fail(f"--duration {duration}: {error}")
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
-    job = Site(spec, listeners, joining, Load(rate, size, seconds or float("inf")) if rate else None, seconds, lines)
+    site_here = Site(loaded, site, spec)
+    load_here = Load(rate, size, seconds or float("inf")) if rate else None
+    job = Job(site_here, listeners, joining, load_here, seconds, lines)
     outcome = run_loop(job.run())
     _report(job, outcome, output)
     return HOLDS if outcome.clean else VIOLATED
 
 
-class Site:
+class Job:
     """The processes of one site in this OS process."""
 
     def __init__(
         self,
-        spec: SystemSpec,
+        site: Site,
         listeners: dict[str, socket],
         joining: bool,
         load: Load | None,
         seconds: float | None,
         lines: bool,
     ) -> None:
-        self.spec = spec
+        self.site = site
+        self.spec = site.spec
         self.listeners = listeners
         self.joining = joining
         self.load = load
@@ -85,7 +88,7 @@ class Site:
         self.lines = lines
         self.delivered = 0
         self.accepted: dict[str, int] = {}
-        self.names = spec.directory()
+        self.names = site.names
 
     async def run(self) -> Outcome:
         starting = [self._start(name, listener) for name, listener in self.listeners.items()]
@@ -97,7 +100,7 @@ class Site:
 
     async def _start(self, name: str, listener: socket) -> MemberDriver:
         process = self.names.id(self.spec.system, name)
-        return await start_member(self.spec, process, listener, on_batch=self._take, joining=self.joining)
+        return await self.site.start(process, listener, on_batch=self._take, joining=self.joining)
 
     def _take(self, batch: Batch) -> None:
         self.delivered += len(batch.messages)
@@ -114,11 +117,12 @@ class Site:
 
     async def _work(self, drivers: dict[str, MemberDriver]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for driver in drivers.values():
+            senders = [driver for driver in drivers.values() if not self.site.is_gateway(driver.member.id)]
+            for driver in senders:
                 if self.load is not None:
                     tasks.create_task(send_steadily(EmbeddedProcess(driver, self.names), self.load))
-            if self.lines:
-                tasks.create_task(_send_lines(next(iter(drivers.values()))))
+            if self.lines and senders:
+                tasks.create_task(_send_lines(senders[0]))
             elif self.seconds is None:
                 await asyncio.Event().wait()
             else:
@@ -141,8 +145,6 @@ def _embedded(topology: Topology, site: str) -> System:
         fail(f"{topology.file}: there is no system {site!r}; --site takes one of {names}")
     if system.kind != "embedded":
         fail(f"{topology.file}: systems.{site}.kind is {system.kind!r}; only embedded systems can be run so far")
-    if topology.joins:
-        fail(f"{topology.file}: joins cannot be run yet; take them out to run {site} by itself")
     return system
 
 
@@ -150,37 +152,23 @@ def _plan(
     topology: Topology, system: System, chosen: list[str], trace: Path | None, run_name: str | None
 ) -> tuple[SystemSpec, dict[str, socket]]:
     """What the processes have to agree on, and the listening sockets of those that run here."""
-    run_name = run_name or f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     unknown = [name for name in chosen if not _is_life_of(name, system)]
     if unknown:
         fail(f"--process {unknown[0]}: {system.name} has no such process; it has {', '.join(system.members)}")
     trace_directory = str(trace) if trace is not None else None
+    if topology.joins and run_name is None:
+        run_name = Path(topology.file).stem
+    run_name = run_name or f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     if system.address is None:
         if set(chosen) != set(system.members):
             fail(f"{topology.file}: systems.{system.name} has no address; give one to run its processes one by one")
-        return plan(
-            system.members,
-            system.order,
-            system=system.name,
-            run=run_name,
-            delivery=system.delivery,
-            trace=trace_directory,
-        )
-    addresses = {
-        slot: Address(*address)
-        for index, slot in enumerate(topology.slots(system.name))
-        if (address := system.listens_at(index)) is not None
-    }
-    spec = SystemSpec(
-        run=run_name,
-        system=system.name,
-        names=tuple(topology.directory().slots),
-        addresses=addresses,
-        order=system.order,
-        delivery=system.delivery,
-        trace=trace_directory,
-    )
-    return spec, {name: listen(addresses[_slot(topology, system, name)]) for name in chosen}
+        listeners = {name: listen(Address(LOOPBACK, 0)) for name in chosen}
+        addresses = [address_of(listener) for listener in listeners.values()]
+    else:
+        addresses = [Address(*system.address.plus(place)) for place in range(len(system.members))]
+        places = {name: system.members.index(name.partition("+")[0]) for name in chosen}
+        listeners = {name: listen(addresses[place]) for name, place in places.items()}
+    return site_spec(topology, system, addresses, run_name, trace=trace_directory), listeners
 
 
 def _is_life_of(name: str, system: System) -> bool:
@@ -189,11 +177,7 @@ def _is_life_of(name: str, system: System) -> bool:
     return base in system.members and (not plus or (incarnation.isdecimal() and len(incarnation) < 10))
 
 
-def _slot(topology: Topology, system: System, name: str) -> int:
-    return topology.directory().slots.index(ProcessName(system.name, name.partition("+")[0]))
-
-
-def _report(job: Site, outcome: Outcome, output: Output) -> None:
+def _report(job: Job, outcome: Outcome, output: Output) -> None:
     result = {
         "site": job.spec.system,
         "accepted": job.accepted,

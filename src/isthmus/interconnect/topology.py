@@ -28,18 +28,32 @@ KINDS: tuple[Kind, ...] = ("embedded", "redis", "nats", "rabbitmq")
 ORDERS: tuple[Order, ...] = ("fifo", "causal", "total")
 """Weakest first. Each contains those before it: total order here is always causal (a log, or the embedded group)."""
 
+SUSPECT_AFTER: Nanos = 200 * MILLISECOND
+"""Unless a file says otherwise. A real run then takes longer, since operating systems have other things to do."""
+
 REST = "*"
 """In place of a process: every process that comes this way and that no other set or path names."""
 
 
 class Address(NamedTuple):
-    """Where the first member of an embedded system listens; the next ones listen on the ports after it."""
+    """Where the first of several listens; the next ones listen on the ports after it."""
 
     host: str
     port: int
 
+    def plus(self, ports: int) -> Address:
+        return Address(self.host, self.port + ports)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TlsFiles(Struct, frozen=True, kw_only=True):
+    """Where the gateways of a system find what TLS needs; `{gateway}` stands for the name of each."""
+
+    certificate: str
+    key: str
+    authority: str
 
 
 class System(Struct, frozen=True, kw_only=True):
@@ -53,9 +67,11 @@ class System(Struct, frozen=True, kw_only=True):
     url: str | None = None
     stream: str | None = None
     address: Address | None = None
+    link_address: Address | None = None
+    tls: TlsFiles | None = None
     delivery: Delivery = "uniform"
     heartbeat: Nanos = 20 * MILLISECOND
-    suspect_after: Nanos = 200 * MILLISECOND
+    suspect_after: Nanos = SUSPECT_AFTER
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -64,7 +80,11 @@ class System(Struct, frozen=True, kw_only=True):
 
     def listens_at(self, member: int) -> Address | None:
         """The address of the member with this index, if the file gives one."""
-        return self.address and Address(self.address.host, self.address.port + member)
+        return self.address and self.address.plus(member)
+
+    def takes_links_at(self, gateway: str) -> Address | None:
+        """Where a gateway waits for links, if the file says so."""
+        return self.link_address and self.link_address.plus(self.gateways.index(gateway))
 
 
 class TransferSet(Struct, frozen=True, kw_only=True):
@@ -80,13 +100,17 @@ class TransferSet(Struct, frozen=True, kw_only=True):
 
 
 class Join(Struct, frozen=True, kw_only=True):
-    """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: ask the planner."""
+    """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: ask the planner.
+
+    The gateways of the first system dial those of the second; `dial` is where they find the first link, if not there.
+    """
 
     between: tuple[str, str]
     order: Order
     assign: Assign
     links: int | Literal["auto"] | None = None
     sets: tuple[TransferSet, ...] = ()
+    dial: Address | None = None
 
 
 class Path(Struct, frozen=True, kw_only=True):

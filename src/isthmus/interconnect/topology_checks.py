@@ -43,12 +43,19 @@ def _check_systems(report: Report, topology: Topology) -> None:
         report.refuse("systems", f"{slots} processes and gateways, {1 << SLOT_BITS} fit", "use several topologies")
     taken: dict[Address, str] = {}
     for system in topology.systems:
-        own = [address for place in range(len(system.members)) if (address := system.listens_at(place)) is not None]
-        clash = next((address for address in own if address in taken), None)
-        if clash is not None:
-            reason = f"{clash} is taken by {taken[clash]}: every member listens on a port of its own"
-            report.refuse(f"systems.{system.name}.address", reason, f"choose {len(own)} free ports in a row")
-        taken.update(dict.fromkeys(own, system.name))
+        _check_ports(report, taken, system, "address", system.address, len(system.members))
+        _check_ports(report, taken, system, "link-address", system.link_address, len(system.gateways))
+
+
+def _check_ports(
+    report: Report, taken: dict[Address, str], system: System, key: str, first: Address | None, count: int
+) -> None:
+    own = [first.plus(place) for place in range(count)] if first is not None else []
+    clash = next((address for address in own if address in taken), None)
+    if clash is not None:
+        reason = f"{clash} is taken by {taken[clash]}: everybody listens on a port of its own"
+        report.refuse(f"systems.{system.name}.{key}", reason, f"choose {len(own)} free ports in a row")
+    taken.update(dict.fromkeys(own, system.name))
 
 
 def _check_ends(report: Report, topology: Topology, index: int) -> bool:
@@ -71,6 +78,11 @@ def _check_ends(report: Report, topology: Topology, index: int) -> bool:
         if not topology.system(name).gateways:
             report.refuse(f"{key}[{place}]", f"{name} has no gateway to join it by", give_gateways(name))
             sound = False
+    near, far = map(topology.system, join.between)
+    if (near.tls is None) != (far.tls is None):
+        plain = near if near.tls is None else far
+        reason = f"{plain.name} has no TLS and the other side has: no link between them would open"
+        report.refuse(key, reason, f"add [systems.{plain.name}.tls], or remove it from the other")
     return sound
 
 

@@ -26,6 +26,7 @@ from isthmus.interconnect.topology import (
     Join,
     Path,
     System,
+    TlsFiles,
     Topology,
     TransferSet,
 )
@@ -35,7 +36,7 @@ MAX_LINKS = 4096
 _DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
 _ASSIGNS: tuple[Assign, ...] = ("striped", "transfer-sets", "paths", "uncoordinated")
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
-_EMBEDDED_KEYS = ("address", "delivery", "heartbeat", "suspect-after")
+_EMBEDDED_KEYS = ("address", "link-address", "tls", "delivery", "heartbeat", "suspect-after")
 _BROKER_KEYS = ("url", "stream")
 
 _PROCESS_FORM = 'write "process" or "system/process"'
@@ -109,7 +110,9 @@ def _embedded(table: Table, system: System) -> System:
         table.foreign(name, reason, "remove it, or change kind")
     system = replace(
         system,
-        address=_address(table, len(system.members)),
+        address=_address(table, "address", len(system.members)),
+        link_address=_address(table, "link-address", len(system.gateways)),
+        tls=_tls(table),
         delivery=table.choice("delivery", _DELIVERIES, system.delivery),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
@@ -165,19 +168,33 @@ def _stream(table: Table) -> str | None:
     return stream
 
 
-def _address(table: Table, members: int) -> Address | None:
-    text = table.text("address")
+def _address(table: Table, key: str, ports: int) -> Address | None:
+    text = table.text(key)
     if text is None:
         return None
     host, separator, digits = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
     if not separator or not host or not 1 <= port <= 65535:
-        table.refuse("address", f"{quote(text)} is not host:port", 'write address = "127.0.0.1:7400"')
+        table.refuse(key, f"{quote(text)} is not host:port", f'write {key} = "127.0.0.1:7400"')
         return None
-    if port + members > 65536:
-        table.refuse("address", f"{members} ports from {port} on go beyond 65535", "choose a lower port")
+    if port + ports > 65536:
+        table.refuse(key, f"{ports} ports from {port} on go beyond 65535", "choose a lower port")
     return Address(host, port)
+
+
+def _tls(table: Table) -> TlsFiles | None:
+    if "tls" not in table.entries:
+        return None
+    inner = table.table("tls")
+    files: dict[str, str] = {}
+    for key in ("certificate", "key", "authority"):
+        text = inner.text(key)
+        if key not in inner.entries:
+            inner.missing(key, "TLS needs three PEM files", f'write {key} = "certs/{{gateway}}.pem"')
+        files[key] = text or ""
+    inner.close()
+    return TlsFiles(**files)
 
 
 # Joins.
@@ -193,6 +210,7 @@ def _join(table: Table, systems: tuple[System, ...], in_paths: bool) -> Join:
         assign=table.choice("assign", _ASSIGNS, usual, hidden="uncoordinated"),
         links=_links(table),
         sets=_simple_sets(table, between, systems) + tuple(_sets(table)),
+        dial=_address(table, "dial", 1),
     )
     table.close()
     return join

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
 from isthmus.ordering.group import GroupMember
-from isthmus.ordering.order import Order
-from isthmus.ordering.total_order import TotalOrder
+from isthmus.ordering.orders import ORDERS
 from isthmus.ordering.window import GroupSettings
 from isthmus.runtime.address import Address
 from isthmus.runtime.hello import group_tag
@@ -34,8 +31,6 @@ from isthmus.trace.writer import TraceFormat, open_log
 
 OrderName: TypeAlias = Literal["fifo", "causal", "total"]
 Delivery: TypeAlias = Literal["uniform", "fast"]
-
-_ORDERS: dict[OrderName, Callable[[], Order]] = {"fifo": FifoOrder, "causal": CausalOrder, "total": TotalOrder}
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,16 +72,19 @@ MemberFactory: TypeAlias = Callable[[SystemSpec, ProcessId, bool, Confirms], Mem
 
 def group_member(spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
     """The member that a `SystemSpec` describes."""
-    settings = GroupSettings(
+    settings = structs.replace(group_settings(spec), auto_confirm=confirms == "member")
+    return GroupMember(process, spec.founders(), ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
+
+
+def group_settings(spec: SystemSpec) -> GroupSettings:
+    return GroupSettings(
         heartbeat=spec.heartbeat,
         suspect_after=spec.suspect_after,
         retry_after=spec.retry_after,
         window_messages=spec.window_messages,
         window_bytes=spec.window_bytes,
         uniform=spec.delivery == "uniform",
-        auto_confirm=confirms == "member",
     )
-    return GroupMember(process, spec.founders(), _ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
 
 
 async def start_member(
@@ -101,6 +99,7 @@ async def start_member(
     role: Role = "app",
     limits: Limits = DEFAULT_LIMITS,
     make_member: MemberFactory = group_member,
+    make_driver: Callable[..., MemberDriver] = MemberDriver,
 ) -> MemberDriver:
     """Start one process of a system, listening on `listener`.
 
@@ -130,7 +129,7 @@ async def start_member(
     except BaseException:
         mesh.abort()
         raise
-    driver = MemberDriver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirms)
+    driver = make_driver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirms)
     driver.start()
     return driver
 

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from isthmus.core.codec import encode
 from isthmus.core.endpoint import Endpoint, Outbox, View
-from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
+from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Pdu
+from isthmus.core.pdu import LinkPdu, Pdu
 from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.recorder import NO_RECORDER, Ending, Recorder
 
@@ -131,10 +131,14 @@ class Driver:
             self._have_become_stable(out.stable)
         if out.holds:
             self.recorder.held(out.holds)
+        if out.carried:
+            self.recorder.carried(out.carried)
         if out.sends:
             send = self.mesh.send
             for destinations, pdu in out.sends:
                 send(destinations, encode(pdu))
+        if out.links:
+            self._onto_links(out.links)
         if out.stopped:
             self._end(Ended("leave" if self._has_left() else "crash", out.stopped))
         out.clear()
@@ -150,6 +154,9 @@ class Driver:
     def _have_become_stable(self, batches: list[Batch]) -> None:
         for batch in batches:
             self.recorder.stable(batch)
+
+    def _onto_links(self, links: list[tuple[LinkId, LinkPdu]]) -> None:
+        raise TypeError(f"{self.mesh.me.label} has no links: only a gateway is run with some")
 
     def _has_left(self) -> bool:
         """Whether an endpoint that stops was asked to, and owes nothing. Otherwise the others went on without it."""

@@ -58,6 +58,9 @@ class MemberDriver(Driver):
     whenever it likes: so gateways do, which answer for whole systems behind them.
     """
 
+    leaves_last = False
+    """Whether other members of the same node need this one to see their messages through."""
+
     def __init__(
         self,
         member: Member,

@@ -73,8 +73,11 @@ class Node:
             self._told_to_stop.set()
             # The application goes on meanwhile: nothing becomes stable unless it takes what is delivered to it.
             end = self._end_with_the_system if self._together else self._leave
-            stopped = await asyncio.gather(*map(end, self._members.values()))
-            return Outcome(dict(zip(self._members, stopped, strict=True)), await _failure_of(running))
+            stopped: dict[str, Stopped] = {}
+            for last in (False, True):
+                going = {name: member for name, member in self._members.items() if member.leaves_last is last}
+                stopped |= zip(going, await asyncio.gather(*map(end, going.values())), strict=True)
+            return Outcome({name: stopped[name] for name in self._members}, await _failure_of(running))
         finally:
             for task in (told, running, ended):
                 task.cancel()

@@ -13,7 +13,7 @@ from time import time_ns
 from typing import Literal, Protocol, TypeAlias
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Hold, View
+from isthmus.core.endpoint import Carried, Hold, View
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.trace.schema import TraceError
@@ -43,6 +43,9 @@ class Recorder(Protocol):
     def held(self, holds: Sequence[Hold]) -> None:
         """Why batches that arrived are not delivered yet. The list is the driver's; keep its items, not it."""
 
+    def carried(self, carried: Sequence[Carried]) -> None:
+        """A gateway put messages on a link, took them off one, or had them numbered. The list is the driver's."""
+
     def ended(self, how: Ending, why: str) -> None:
         """Nothing will follow."""
 
@@ -55,6 +58,7 @@ class _NoRecorder:
     def view(self, view: View) -> None: ...
     def stable(self, batch: Batch) -> None: ...
     def held(self, holds: Sequence[Hold]) -> None: ...
+    def carried(self, carried: Sequence[Carried]) -> None: ...
     def ended(self, how: Ending, why: str) -> None: ...
 
 
@@ -106,6 +110,10 @@ class TraceRecorder:
             note = f"waits until batch {number} of {name} is {reason}"
             self._messages("hold", batch.messages, peer=name, note=note)
 
+    def carried(self, carried: Sequence[Carried]) -> None:
+        for event, link, messages in carried:
+            self._messages(event, messages, peer=f"link {link}")
+
     def ended(self, how: Ending, why: str) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
@@ -117,7 +125,7 @@ class TraceRecorder:
 
     def _messages(
         self,
-        event: Literal["send", "deliver", "stable", "hold"],
+        event: Literal["send", "deliver", "stable", "hold", "transfer", "accept", "sequence"],
         messages: Sequence[Message],
         control_bytes: int = 0,
         peer: str | None = None,
