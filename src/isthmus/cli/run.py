@@ -11,6 +11,7 @@ from socket import socket
 from typing import Annotated
 
 import typer
+from msgspec import structs
 
 from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
@@ -20,12 +21,13 @@ from isthmus.core.units import parse_duration
 from isthmus.interconnect.topology import System, Topology
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.assembly import SystemSpec
+from isthmus.runtime.assembly import LIFE, SystemSpec
+from isthmus.runtime.journal import begin_life
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import NotAccepting
-from isthmus.runtime.sites import Site, site_spec
+from isthmus.runtime.sites import Site, journal_of, site_spec
 
 SECOND = 1e9
 
@@ -40,10 +42,15 @@ def run(
     process: Annotated[list[str] | None, typer.Option(help="Only these processes of it; again for more.")] = None,
     joining: Annotated[bool, typer.Option(help="Join a system that runs already; --process p1+1 for p1 anew.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write traces to this directory.")] = None,
+    trace_sync: Annotated[bool, typer.Option(help="Have every row written before anybody can know of it.")] = False,
     run_name: Annotated[str | None, typer.Option("--run", help="Name of the run; the same at all processes.")] = None,
     lines: Annotated[bool, typer.Option(help="Send each line of standard input, print deliveries.")] = False,
     rate: Annotated[float, typer.Option(help="Send this many messages per second and process.", min=0)] = 0,
     size: Annotated[int, typer.Option(help="Bytes of each of those.", min=0, max=1 << 20)] = 100,
+    life: Annotated[
+        int | None, typer.Option(help="With a journal: how often the whole site was started before.", min=0)
+    ] = None,
+    journal_sync: Annotated[bool, typer.Option(help="Have the journal on the disk itself, at every step.")] = False,
     duration: Annotated[str | None, typer.Option(help='Stop after this long, such as "10s".')] = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
@@ -52,14 +59,18 @@ def run(
     system = _embedded(loaded, site)
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     chosen = process or list(system.members)
-    spec, listeners = _plan(loaded, system, chosen, trace, run_name)
+    life = _life(loaded, system, chosen, life)
+    if life and not process:
+        chosen = [f"{name}+{life * LIFE}" for name in system.members]
+    spec, listeners = _plan(loaded, system, chosen, run_name)
+    spec = structs.replace(spec, trace=str(trace) if trace is not None else None, trace_sync=trace_sync, life=life)
     try:
         seconds = parse_duration(duration) / SECOND if duration else None
     except ValueError as error:
         fail(f"--duration {duration}: {error}")
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
-    site_here = Site(loaded, site, spec)
+    site_here = Site(loaded, site, spec, journal_sync=journal_sync)
     load_here = Load(rate, size, seconds or float("inf")) if rate else None
     job = Job(site_here, listeners, joining, load_here, seconds, lines)
     outcome = run_loop(job.run())
@@ -149,13 +160,12 @@ def _embedded(topology: Topology, site: str) -> System:
 
 
 def _plan(
-    topology: Topology, system: System, chosen: list[str], trace: Path | None, run_name: str | None
+    topology: Topology, system: System, chosen: list[str], run_name: str | None
 ) -> tuple[SystemSpec, dict[str, socket]]:
     """What the processes have to agree on, and the listening sockets of those that run here."""
     unknown = [name for name in chosen if not _is_life_of(name, system)]
     if unknown:
         fail(f"--process {unknown[0]}: {system.name} has no such process; it has {', '.join(system.members)}")
-    trace_directory = str(trace) if trace is not None else None
     if topology.joins and run_name is None:
         run_name = Path(topology.file).stem
     run_name = run_name or f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}"
@@ -168,7 +178,17 @@ def _plan(
         addresses = [Address(*system.address.plus(place)) for place in range(len(system.members))]
         places = {name: system.members.index(name.partition("+")[0]) for name in chosen}
         listeners = {name: listen(addresses[place]) for name, place in places.items()}
-    return site_spec(topology, system, addresses, run_name, trace=trace_directory), listeners
+    return site_spec(topology, system, addresses, run_name), listeners
+
+
+def _life(topology: Topology, system: System, chosen: list[str], life: int | None) -> int:
+    """Which life of the site this is. A whole site counts for itself; its processes one by one have to be told."""
+    journal = journal_of(topology, system)
+    if journal is None:
+        return life or 0
+    if life is None and set(chosen) != set(system.members):
+        life = 0
+    return begin_life(journal, life)
 
 
 def _is_life_of(name: str, system: System) -> bool:

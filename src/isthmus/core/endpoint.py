@@ -52,6 +52,7 @@ class Carried(NamedTuple):
 class Outbox:
     """What one step of an endpoint wants done. The order of the fields is the order of execution.
 
+    0. `stored`: batches that this process holds from now on; one that keeps a journal writes them first of all.
     1. `deliveries`: to the application, in this order; a `View` among them is the change of view.
     2. `stable`: own batches that every live destination has finished with; their buffers are free.
     3. `settled`: (sender, number): the same of anybody's batches, as far as it is known here.
@@ -61,9 +62,10 @@ class Outbox:
     7. `stopped`: when not empty, the endpoint takes no further part; the text says why.
     """
 
-    __slots__ = ("carried", "deliveries", "holds", "links", "sends", "settled", "stable", "stopped")
+    __slots__ = ("carried", "deliveries", "holds", "links", "sends", "settled", "stable", "stopped", "stored")
 
     def __init__(self) -> None:
+        self.stored: list[Batch] = []
         self.deliveries: list[Batch | View] = []
         self.stable: list[Batch] = []
         self.settled: list[tuple[ProcessId, int]] = []
@@ -75,6 +77,7 @@ class Outbox:
 
     def clear(self) -> None:
         """Empty the outbox in place. A driver that wants to keep a list takes it out before."""
+        self.stored.clear()
         self.deliveries.clear()
         self.stable.clear()
         self.settled.clear()

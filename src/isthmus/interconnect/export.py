@@ -28,6 +28,7 @@ from isthmus.core.pdu import (
 )
 from isthmus.interconnect.outgoing import Outstanding, Run, beyond
 from isthmus.interconnect.plan import JoinPlan
+from isthmus.interconnect.recovery import Recovered
 from isthmus.interconnect.share import SHARES, Share
 
 FIRST_EPOCH = 1 << 16
@@ -74,6 +75,13 @@ class Export:
         self.fellows = fellows
         self.outstanding.forget_deliveries()
         self.share.begin([], (), leading=False)
+
+    def go_on_from(self, recovered: Recovered) -> None:
+        """Take what a former life of this site was done with for delivered and confirmed."""
+        marks = [(origin, seq) for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.exported]
+        self.outstanding.confirm(marks)
+        self.outstanding.take_as_delivered(marks)
+        self.came_in({origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.imported})
 
     # Who is who
 

@@ -42,6 +42,7 @@ from isthmus.core.pdu import (
 from isthmus.interconnect.export import Export
 from isthmus.interconnect.imports import Import
 from isthmus.interconnect.plan import JoinPlan, plans
+from isthmus.interconnect.recovery import NOTHING, Recovered, Replay, Settling
 from isthmus.interconnect.share import cut_into_blocks
 from isthmus.interconnect.topology import Topology
 
@@ -59,6 +60,8 @@ class JoinGateway:
         retry_after: Nanos = RETRY_AFTER,
         *,
         joining: bool = False,
+        keeping: bool = False,
+        recovered: Recovered = NOTHING,
     ) -> None:
         self.id = owner
         mine = [plan for plan in plans if slot_of(owner) in plan.fellows]
@@ -87,6 +90,11 @@ class JoinGateway:
                 export.start(_fellows(export.plan, members))
                 self.imports[join].fellows = export.fellows
             self.imports[join].ready = not joining
+            export.go_on_from(recovered)
+            self.imports[join].go_on_from(recovered)
+        self._members = tuple(members)
+        self._settling = Settling(recovered.done) if keeping else None
+        self._replay = Replay(owner, self._everybody, recovered) if recovered.messages else None
 
     @property
     def is_caught_up(self) -> bool:
@@ -96,6 +104,10 @@ class JoinGateway:
     # The own system
 
     def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
+        if self._settling is not None:
+            self._settling.delivered(batch.sender, batch.number, batch.messages)
+        if self._replay is not None:
+            self._replay.delivered(batch.messages)
         needs: list[tuple[Export, ProcessId, int]] = []
         for join, export in self.exports.items():
             exported = export.plan.exported
@@ -117,6 +129,8 @@ class JoinGateway:
         self._end_of_step(out)
 
     def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
+        self._members = view.members
+        self._play_on(out)
         if not self.is_caught_up:
             self._start_late(view, now, out)
             return
@@ -219,7 +233,36 @@ class JoinGateway:
             self._unfinished[sender] = queue
         self._inherited.clear()
 
+    def _play_on(self, out: GatewayOutbox) -> None:
+        """Broadcast what a former life of the site has left, if that falls to us."""
+        if self._replay is not None:
+            out.relays.extend(self._replay.due(self._members))
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether nothing that a former life of the site has left is still to be delivered here."""
+        return self._replay is None or self._replay.over
+
+    def done(self) -> dict[ProcessId, int]:
+        """Per origin, the last message that everybody here has finished with and every join has confirmed.
+
+        Only a gateway that keeps a journal, and has to know what it need not keep, keeps count of it.
+        """
+        assert self._settling is not None, "this gateway keeps no journal"
+        return {
+            origin: min([seq, *(confirmed.get(origin, 0) for confirmed in self._onward(origin))])
+            for origin, seq in self._settling.marks.items()
+        }
+
+    def _onward(self, origin: ProcessId, besides: int = -1) -> Iterator[Mapping[ProcessId, int]]:
+        """What has been confirmed by each join that the messages of an origin go out by."""
+        for join, confirmed in self._confirmed_by.items():
+            if join != besides and slot_of(origin) in self._exported[join]:
+                yield confirmed
+
     def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
+        if self._settling is not None:
+            self._settling.settled(sender, number)
         for join, imports in self.imports.items():
             self._confirm_upstream(join, imports.settled(sender, number, out), out)
 
@@ -228,11 +271,7 @@ class JoinGateway:
         imports = self.imports[join]
         levels = {}
         for origin in origins:
-            onward = [
-                confirmed.get(origin, 0)
-                for other, confirmed in self._confirmed_by.items()
-                if other != join and slot_of(origin) in self._exported[other]
-            ]
+            onward = [confirmed.get(origin, 0) for confirmed in self._onward(origin, besides=join)]
             levels[origin] = min([imports.local.get(origin, 0), *onward])
         imports.confirm(levels, self.exports[join].links_up, out)
 
@@ -346,6 +385,7 @@ class JoinGateway:
     # Time, and the cold path
 
     def wake(self, now: Nanos, out: GatewayOutbox) -> None:
+        self._play_on(out)
         for export in self.exports.values():
             export.wake(now, out)
 

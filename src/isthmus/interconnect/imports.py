@@ -29,6 +29,7 @@ from isthmus.core.pdu import (
 from isthmus.interconnect.export import FIRST_EPOCH
 from isthmus.interconnect.outgoing import Outstanding
 from isthmus.interconnect.plan import JoinPlan
+from isthmus.interconnect.recovery import Recovered
 
 
 class Import:
@@ -92,6 +93,15 @@ class Import:
         fresh.ready = False
         fresh._early = self._early
         return fresh
+
+    def go_on_from(self, recovered: Recovered) -> None:
+        """Take what a former life of this site was done with for imported; no epoch begins before the rest is too."""
+        imported = self.plan.imported
+        done = {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in imported}
+        self.imported.update(done)
+        self.local.update(done)
+        self.stable.update(done)
+        self.handed.update({origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported})
 
     # Blocks
 

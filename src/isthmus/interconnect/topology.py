@@ -69,6 +69,7 @@ class System(Struct, frozen=True, kw_only=True):
     address: Address | None = None
     link_address: Address | None = None
     tls: TlsFiles | None = None
+    journal: str | None = None
     delivery: Delivery = "uniform"
     heartbeat: Nanos = 20 * MILLISECOND
     suspect_after: Nanos = SUSPECT_AFTER

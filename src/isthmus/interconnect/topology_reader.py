@@ -36,7 +36,7 @@ MAX_LINKS = 4096
 _DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
 _ASSIGNS: tuple[Assign, ...] = ("striped", "transfer-sets", "paths", "uncoordinated")
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
-_EMBEDDED_KEYS = ("address", "link-address", "tls", "delivery", "heartbeat", "suspect-after")
+_EMBEDDED_KEYS = ("address", "link-address", "tls", "journal", "delivery", "heartbeat", "suspect-after")
 _BROKER_KEYS = ("url", "stream")
 
 _PROCESS_FORM = 'write "process" or "system/process"'
@@ -113,6 +113,7 @@ def _embedded(table: Table, system: System) -> System:
         address=_address(table, "address", len(system.members)),
         link_address=_address(table, "link-address", len(system.gateways)),
         tls=_tls(table),
+        journal=table.text("journal"),
         delivery=table.choice("delivery", _DELIVERIES, system.delivery),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
@@ -120,6 +121,14 @@ def _embedded(table: Table, system: System) -> System:
     if system.delivery == "fast" and system.order == "total":
         reason = "a total order is agreed on by a quorum, so nothing can be delivered on receipt"
         table.refuse("delivery", reason, 'write delivery = "uniform", or order = "causal"')
+    if system.journal is not None and system.order == "total":
+        reason = "two unfinished messages might change places between the dead and those who follow them"
+        table.refuse("journal", reason, 'remove it, or write order = "causal"')
+    elif system.journal is not None and system.delivery == "fast":
+        reason = "a message would be delivered before the journal has it"
+        table.refuse("journal", reason, 'remove it, or write delivery = "uniform"')
+    elif system.journal is not None and not system.gateways:
+        table.refuse("journal", "the gateways write it, and there is none", "remove it, or write gateways = 1")
     if system.suspect_after <= system.heartbeat:
         reason = "not longer than the heartbeat: every process would be suspected all the time"
         table.refuse("suspect-after", reason, "make it several heartbeats long")

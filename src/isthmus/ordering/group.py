@@ -16,7 +16,7 @@ from typing import Self
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.ids import LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Excluded, Fetch, Install, Join, Leave, Pdu, Safe, Status
 from isthmus.ordering.channel import Incoming, Log, Outgoing
@@ -63,11 +63,13 @@ class GroupMember:
         self._handed_over: list[int] = []
         self._ranks: dict[ProcessId, int] = {}
         self._own_rank = 0
+        self._keeps = slot_of(owner) in self.settings.keepers
+        self._keepers: tuple[ProcessId, ...] = ()
         self._peers: tuple[ProcessId, ...] = ()
         self.outgoing: Outgoing[Batch] = Outgoing((), self.settings.retry_after, now)
         self.incoming: dict[ProcessId, Incoming[Batch]] = {}
         self.view = View(0, ())
-        self.membership = Membership(owner, None, self, self.detector, self.settings.retry_after)
+        self.membership = Membership(owner, None, self, self.detector, self.settings.retry_after, self.settings.keepers)
         self._joining = joining
         # Of each sender, what was delivered here before this process came.
         self.base: dict[ProcessId, int] = {}
@@ -179,6 +181,8 @@ class GroupMember:
         number = self.outgoing.sent + 1
         batch = Batch(self.view.number, self.id, number, self.order.stamp(number), self._own_safe, messages)
         self.outgoing.append(batch, now)
+        if self._keeps:
+            out.stored.append(batch)
         if self._peers:
             out.sends.append((self._peers, batch))
         self._hand_over(self._own_rank, batch, out)
@@ -196,6 +200,8 @@ class GroupMember:
         if not self.order.well_formed(rank, batch):
             return
         in_order = stream.accept(batch)
+        if self._keeps:
+            out.stored.extend(in_order)
         if blocked:
             self.membership.stored(now, out)
             return
@@ -221,7 +227,7 @@ class GroupMember:
                 mine[batch.sender] = batch.number
                 self._unreported += len(batch.messages)
 
-    # Safe: a quorum holds it
+    # Safe: a quorum holds it, and every keeper
 
     def _on_ack(self, link: LinkId, ack: Ack, now: Nanos, out: Outbox) -> None:
         if ack.view != self.view.number or self.membership.blocked:
@@ -235,6 +241,8 @@ class GroupMember:
         peers, sent = self.outgoing.peers, self.outgoing.sent
         held = [peers[member].acked if member in peers else sent for member in self.view.members]
         level = quorum_level(held)
+        if self._keepers:
+            level = min(level, *(held[self._ranks[keeper]] for keeper in self._keepers))
         if level > self._own_safe:
             self._own_safe = level
             self._learn_safe(self.id, level, out)
@@ -406,6 +414,7 @@ class GroupMember:
         self.view = view
         self._ranks = {member: rank for rank, member in enumerate(view.members)}
         self._own_rank = self._ranks[self.id]
+        self._keepers = tuple(member for member in view.members if slot_of(member) in self.settings.keepers)
         self._peers = tuple(member for member in view.members if member != self.id)
         for sender in list(self.incoming):
             if sender not in self._ranks:
@@ -423,7 +432,10 @@ class GroupMember:
         self._unreported = 0
         everyone = range(len(view.members))
         fast = not self.settings.uniform
-        pairs = [is_quorum({member, self.id}, view.members) for member in view.members]
+        pairs = [
+            is_quorum({member, self.id}, view.members) and {member, self.id}.issuperset(self._keepers)
+            for member in view.members
+        ]
         self._safe_on_arrival = [fast or pair for pair in pairs]
         self._others_wait_for_safe = not fast and not all(pairs[rank] for rank in everyone if rank != self._own_rank)
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])

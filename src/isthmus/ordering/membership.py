@@ -83,17 +83,24 @@ class Membership:
     """The view of one process and the change under way, if any.
 
     `view` is None until a joining process is let in. `goal` is a decision or proposal that waits for batches still to
-    be fetched from `goal_source`.
+    be fetched from `goal_source`. `keepers` are slots whose members keep a journal.
     """
 
     def __init__(
-        self, owner: ProcessId, view: View | None, host: Host, detector: FailureDetector, retry_after: Nanos
+        self,
+        owner: ProcessId,
+        view: View | None,
+        host: Host,
+        detector: FailureDetector,
+        retry_after: Nanos,
+        keepers: frozenset[int] = frozenset(),
     ) -> None:
         self.owner = owner
         self.view = view
         self.host = host
         self.detector = detector
         self.retry_after = retry_after
+        self.keepers = keepers
         self.leaving = False
         self.decision: Install | None = None
         self.joiners: dict[ProcessId, Nanos] = {}
@@ -215,6 +222,10 @@ class Membership:
     def _maybe_decide(self, attempt: Attempt, now: Nanos, out: Outbox) -> None:
         assert self.view is not None
         if attempt.proposal is None or not attempt.proposed or not is_quorum(attempt.accepts, self.view.members):
+            return
+        staying = set(attempt.asked).intersection(attempt.proposal.members)
+        if any(slot_of(member) in self.keepers and member not in attempt.accepts for member in staying):
+            # Installing delivers what the view still owed, and nobody may before the keepers hold it.
             return
         decision = Install(self.view.number, attempt.proposal)
         audience = {*attempt.asked, *attempt.proposal.members} - {self.owner}

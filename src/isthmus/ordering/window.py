@@ -19,7 +19,8 @@ class GroupSettings(Struct, frozen=True):
     """The knobs of a group. Times in nanoseconds.
 
     `uniform` off is the `fast` delivery of the design note. `auto_confirm` counts a batch as confirmed as soon as it is
-    delivered, for applications that are done with a message when they have been called with it.
+    delivered, for applications that are done with a message when they have been called with it. `keepers` are the slots
+    of members that keep a journal: nothing is delivered anywhere before all of them in the view hold it.
     """
 
     heartbeat: Nanos = 20 * MILLISECOND
@@ -31,6 +32,7 @@ class GroupSettings(Struct, frozen=True):
     batch_bytes: int = 256 << 10
     uniform: bool = True
     auto_confirm: bool = True
+    keepers: frozenset[int] = frozenset()
 
 
 class SendWindow:

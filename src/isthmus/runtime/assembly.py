@@ -14,7 +14,16 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from isthmus.core.endpoint import Member, View
-from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.ids import (
+    MILLISECOND,
+    SECOND,
+    Directory,
+    Nanos,
+    ProcessId,
+    ProcessName,
+    incarnation_of,
+    slot_of,
+)
 from isthmus.core.message import Batch
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.orders import ORDERS
@@ -31,6 +40,10 @@ from isthmus.trace.writer import TraceFormat, open_log
 
 OrderName: TypeAlias = Literal["fifo", "causal", "total"]
 Delivery: TypeAlias = Literal["uniform", "fast"]
+
+
+LIFE = 100
+"""Incarnations of a slot in one life of its system: it begins with `p1`, then `p1+100`; who comes later counts on."""
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +68,10 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trace: str | None = None
     trace_format: TraceFormat = "jsonl"
     trace_sync: bool = False
+    keepers: tuple[int, ...] = ()
+    """Slots of the members that keep a journal."""
+    life: int = 0
+    """How often the whole system was started before."""
     start_within: float = 30.0
     """Seconds for founding members to find one another."""
 
@@ -62,8 +79,8 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Directory(list(self.names))
 
     def founders(self) -> tuple[ProcessId, ...]:
-        """The processes that the system begins with: the first life of every slot."""
-        return tuple(sorted(self.addresses))
+        """The processes that this life of the system begins with, one in every slot."""
+        return tuple(incarnation_of(slot, self.life * LIFE) for slot in sorted(self.addresses))
 
 
 MemberFactory: TypeAlias = Callable[[SystemSpec, ProcessId, bool, Confirms], Member]
@@ -84,6 +101,7 @@ def group_settings(spec: SystemSpec) -> GroupSettings:
         window_messages=spec.window_messages,
         window_bytes=spec.window_bytes,
         uniform=spec.delivery == "uniform",
+        keepers=frozenset(spec.keepers),
     )
 
 
@@ -142,7 +160,9 @@ def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: b
         process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
     except TraceError as error:
         raise RuntimeProblem(str(error)) from error
-    recorder = TraceRecorder(process, process_log, names, joining=joining, sync=spec.trace_sync)
+    # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
+    is_first = not joining and not spec.life
+    recorder = TraceRecorder(process, process_log, names, joining=not is_first, sync=spec.trace_sync)
     if not joining:
         recorder.view(View(1, spec.founders()))
     return recorder

@@ -7,13 +7,16 @@ docs/design/sites.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Any
 
-from isthmus.core.ids import LinkId, ProcessId
+from isthmus.core.endpoint import Outbox
+from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.pdu import LinkPdu
 from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.runtime.driver import Ended
+from isthmus.runtime.journal import Journal
 from isthmus.runtime.link import LinkCallbacks
 from isthmus.runtime.links import Links
 from isthmus.runtime.member import MemberDriver, Stopped
@@ -22,6 +25,9 @@ from isthmus.runtime.metrics import LinkMetrics
 from isthmus.runtime.recorder import NO_RECORDER, Recorder
 
 LinksFactory = Callable[[LinkCallbacks], Links]
+
+NOTE_EVERY: Nanos = 1 * SECOND
+"""A note is small but not free, and to replay a second more does no harm."""
 
 
 class GatewayDriver(MemberDriver):
@@ -36,10 +42,14 @@ class GatewayDriver(MemberDriver):
         recorder: Recorder = NO_RECORDER,
         *,
         make_links: LinksFactory,
+        journal: Journal | None = None,
         **options: Any,
     ) -> None:
         super().__init__(member, mesh, recorder, **(options | {"on_batch": _nothing, "confirms": "member"}))
         self.gateway = member
+        self._journal = journal
+        self._noted_at: Nanos = 0
+        self._has_news = self._follows_another_life = journal is not None
         self.links = make_links(LinkCallbacks(self._arrived, self._up, self._down, self._ready))
 
     def start(self) -> None:
@@ -76,6 +86,24 @@ class GatewayDriver(MemberDriver):
 
     # Out of it.
 
+    def _carry_out(self) -> None:
+        if self._journal is not None:
+            self._keep(self._journal, self._out)
+        super()._carry_out()
+
+    def _keep(self, journal: Journal, out: Outbox) -> None:
+        """Write down what we hold before anybody hears that we do; now and then, what nobody needs any more."""
+        if out.stored:
+            journal.store(out.stored)
+        self._has_news = self._has_news or bool(out.settled)
+        if self._has_news and monotonic_ns() - self._noted_at > NOTE_EVERY:
+            self._noted_at = monotonic_ns()
+            self._has_news = False
+            journal.note(self.gateway.gateway.done())
+            if self._follows_another_life and self.gateway.gateway.is_replayed:
+                self._follows_another_life = False
+                journal.forget_former()
+
     def _onto_links(self, links: list[tuple[LinkId, LinkPdu]]) -> None:
         for link, pdu in links:
             self.links.send(link, pdu)
@@ -97,6 +125,8 @@ class GatewayDriver(MemberDriver):
 
     def _end(self, ended: Ended) -> None:
         super()._end(ended)
+        if self._journal is not None:
+            self._journal.close()
         if self.ended is not None and self.ended.how == "crash":
             self.links.abort()
 

@@ -20,6 +20,7 @@ from isthmus.core.message import Batch
 from isthmus.interconnect.gateway import JoinGateway
 from isthmus.interconnect.gateway_member import GatewayMember, gateway_settings
 from isthmus.interconnect.plan import plans
+from isthmus.interconnect.recovery import NOTHING
 from isthmus.interconnect.topology import SUSPECT_AFTER, System, Topology
 from isthmus.interconnect.wiring import Link, all_links
 from isthmus.ordering.group import GroupMember
@@ -28,6 +29,7 @@ from isthmus.runtime.address import Address, listen
 from isthmus.runtime.assembly import SystemSpec, group_settings, start_member
 from isthmus.runtime.gateway import GatewayDriver
 from isthmus.runtime.hello import group_tag
+from isthmus.runtime.journal import Head, Journal, read_former
 from isthmus.runtime.link import LinkCallbacks
 from isthmus.runtime.link_connection import DEFAULT_LINK_LIMITS, LinkLimits
 from isthmus.runtime.links import Links
@@ -57,6 +59,7 @@ class Site:
         spec: SystemSpec,
         *,
         limits: LinkLimits = DEFAULT_LINK_LIMITS,
+        journal_sync: bool = False,
     ) -> None:
         self.topology = topology
         self.system: System = topology.system(system)
@@ -65,6 +68,11 @@ class Site:
         self._plans = plans(topology, system)
         self._links = list(enumerate(all_links(topology)))
         self._limits = limits
+        self._journal = journal_of(topology, self.system)
+        self._journal_sync = journal_sync
+        self._recovered = NOTHING
+        if self._journal is not None:
+            self._recovered = read_former(self._journal, spec.life, spec.run, spec.system)
 
     def is_gateway(self, process: ProcessId) -> bool:
         return bool(self._plans) and slot_of(process) in self.topology.gateway_slots(self.system.name)
@@ -87,6 +95,7 @@ class Site:
             if link_listener is not None:
                 unless_it_starts.callback(link_listener.close)
             tls = self._tls(name)
+            journal = self._open_journal(name)
             driver = await start_member(
                 self.spec,
                 process,
@@ -95,7 +104,9 @@ class Site:
                 joining=joining,
                 role="gateway",
                 make_member=self._gateway_member,
-                make_driver=partial(GatewayDriver, make_links=partial(self._make_links, process, link_listener, tls)),
+                make_driver=partial(
+                    GatewayDriver, make_links=partial(self._make_links, process, link_listener, tls), journal=journal
+                ),
             )
             unless_it_starts.pop_all()
         return driver
@@ -105,7 +116,24 @@ class Site:
         founders = spec.founders()
         group = GroupMember(process, founders, ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
         retry_after = RETRY_AFTER * spec.suspect_after
-        return GatewayMember(group, JoinGateway(process, founders, self._plans, retry_after, joining=joining))
+        gateway = JoinGateway(
+            process,
+            founders,
+            self._plans,
+            retry_after,
+            joining=joining,
+            keeping=self._journal is not None,
+            recovered=NOTHING if joining else self._recovered,
+        )
+        return GatewayMember(group, gateway)
+
+    def _open_journal(self, name: ProcessName) -> Journal | None:
+        if self._journal is None:
+            return None
+        spec, process = self.spec, self.names.id(*name)
+        since = 1 if process in spec.founders() else process
+        head = Head(1, spec.run, spec.system, name.process, spec.life, since)
+        return Journal(self._journal, head, self._recovered.done, sync=self._journal_sync)
 
     # Links.
 
@@ -160,6 +188,11 @@ class Site:
         return LinkTls(certificate, key, authority)
 
 
+def journal_of(topology: Topology, system: System) -> Path | None:
+    """The directory of a system's journal; the file says where it is from where the file is."""
+    return None if system.journal is None else Path(topology.file).parent / system.journal
+
+
 def site_spec(
     topology: Topology, system: System, addresses: Sequence[Address], run: str, **settings: Any
 ) -> SystemSpec:
@@ -173,5 +206,6 @@ def site_spec(
         delivery=system.delivery,
         heartbeat=system.heartbeat,
         suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
+        keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
         **settings,
     )
