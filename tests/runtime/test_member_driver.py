@@ -408,6 +408,21 @@ def test_an_earlier_deadline_moves_the_timer_forward() -> None:
     run_test(scenario())
 
 
+def test_a_deadline_is_kept_however_many_steps_come_in_between() -> None:
+    """Each step looks at the deadline. One that has passed already must not have the timer set anew every time."""
+
+    async def scenario() -> None:
+        clockwork = Clockwork(monotonic_ns())
+        driver = await alone(clockwork)
+        async with asyncio.timeout(5):
+            while len(clockwork.woken) < 5:
+                driver.relay([])
+                await asyncio.sleep(0)
+        driver.kill()
+
+    run_test(scenario())
+
+
 def test_time_in_which_the_process_did_not_run_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute of standstill must not look as if everybody else had been silent for a minute."""
 

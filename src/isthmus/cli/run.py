@@ -58,10 +58,10 @@ def run(
     loaded = load(topology)
     system = _embedded(loaded, site)
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
-    chosen = process or list(system.members)
+    chosen = process or list(system.founders)
     life = _life(loaded, system, chosen, life)
     if life and not process:
-        chosen = [f"{name}+{life * LIFE}" for name in system.members]
+        chosen = [f"{name}+{life * LIFE}" for name in system.founders]
     spec, listeners = _plan(loaded, system, chosen, run_name)
     spec = structs.replace(spec, trace=str(trace) if trace is not None else None, trace_sync=trace_sync, life=life)
     try:
@@ -170,7 +170,7 @@ def _plan(
         run_name = Path(topology.file).stem
     run_name = run_name or f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     if system.address is None:
-        if set(chosen) != set(system.members):
+        if {name.partition("+")[0] for name in chosen} != set(system.members):
             fail(f"{topology.file}: systems.{system.name} has no address; give one to run its processes one by one")
         listeners = {name: listen(Address(LOOPBACK, 0)) for name in chosen}
         addresses = [address_of(listener) for listener in listeners.values()]
@@ -186,7 +186,7 @@ def _life(topology: Topology, system: System, chosen: list[str], life: int | Non
     journal = journal_of(topology, system)
     if journal is None:
         return life or 0
-    if life is None and set(chosen) != set(system.members):
+    if life is None and set(chosen) != set(system.founders):
         life = 0
     return begin_life(journal, life)
 

@@ -189,7 +189,11 @@ class Broken(_Pdu, frozen=True, tag="broken"):
     epoch: Number
 
 
-LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken
+class Farewell(_Pdu, frozen=True, tag="farewell"):
+    """From a gateway that is about to leave its system: put nothing more on this link."""
+
+
+LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken | Farewell
 
 
 # Between gateways of one system. `join` is the number of the join in the topology.

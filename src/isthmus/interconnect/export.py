@@ -66,9 +66,11 @@ class Export:
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
 
     def start(self, fellows: tuple[ProcessId, ...]) -> None:
-        """The beginning of everything: all are there, all links are taken to work."""
+        """The beginning of everything: the links of all who are there are taken to work."""
         self.fellows = fellows
-        self.share.begin([], tuple(self.links_up), self.leads)
+        present = set(map(slot_of, fellows))
+        self.links_up = {end.link: end.near in present for end in self.plan.links}
+        self.share.begin([], [link for link, up in self.links_up.items() if up], self.leads)
 
     def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
         """Come to a join that runs: carry nothing until an epoch begins that counts on us."""

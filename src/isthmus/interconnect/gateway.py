@@ -20,6 +20,7 @@ from isthmus.core.pdu import (
     Block,
     Broken,
     Confirm,
+    Farewell,
     LinkPdu,
     Open,
     Progress,
@@ -304,9 +305,19 @@ class JoinGateway:
                 imports.on_open(link, pdu.epoch, out)
             elif isinstance(pdu, Resume):
                 export.resumed(pdu.epoch, pdu.final, out)
-            elif isinstance(pdu, Broken):
+            elif isinstance(pdu, Farewell):
+                export.link_down(link, now, out)
+            else:
                 export.on_broken(pdu.epoch, now, out)
         self._end_of_step(out)
+
+    def leave(self, now: Nanos, out: GatewayOutbox) -> None:
+        """This gateway is going to leave: its links are of no more use, at either end."""
+        for link, join in self._join_of.items():
+            export = self.exports[join]
+            if export.links_up[link]:
+                out.links.append((link, Farewell()))
+                export.link_down(link, now, out)
 
     def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
         join = self._join_of[link]

@@ -75,6 +75,7 @@ class GatewayMember:
         return min((due for due in (self.group.deadline(), self.gateway.deadline()) if due is not None), default=None)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
+        self.gateway.leave(now, self._joins)
         self.group.leave(now, out)
         self._pump(now, out)
 

@@ -57,13 +57,17 @@ class TlsFiles(Struct, frozen=True, kw_only=True):
 
 
 class System(Struct, frozen=True, kw_only=True):
-    """One broadcast system. A broker's processes may be unknown: its clients need not be listed."""
+    """One broadcast system. A broker's processes may be unknown: its clients need not be listed.
+
+    Members on `standby` are not there at the start; they may come, and go, while the system runs.
+    """
 
     name: str
     kind: Kind
     order: Order
     processes: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
     url: str | None = None
     stream: str | None = None
     address: Address | None = None
@@ -78,6 +82,11 @@ class System(Struct, frozen=True, kw_only=True):
     def members(self) -> tuple[str, ...]:
         """Processes, then gateways: the order of their slots and of their ports."""
         return self.processes + self.gateways
+
+    @property
+    def founders(self) -> tuple[str, ...]:
+        """The members that the system begins with."""
+        return tuple(member for member in self.members if member not in self.standby)
 
     def listens_at(self, member: int) -> Address | None:
         """The address of the member with this index, if the file gives one."""

@@ -36,7 +36,7 @@ MAX_LINKS = 4096
 _DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
 _ASSIGNS: tuple[Assign, ...] = ("striped", "transfer-sets", "paths", "uncoordinated")
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
-_EMBEDDED_KEYS = ("address", "link-address", "tls", "journal", "delivery", "heartbeat", "suspect-after")
+_EMBEDDED_KEYS = ("address", "link-address", "tls", "journal", "standby", "delivery", "heartbeat", "suspect-after")
 _BROKER_KEYS = ("url", "stream")
 
 _PROCESS_FORM = 'write "process" or "system/process"'
@@ -114,6 +114,7 @@ def _embedded(table: Table, system: System) -> System:
         link_address=_address(table, "link-address", len(system.gateways)),
         tls=_tls(table),
         journal=table.text("journal"),
+        standby=table.names("standby", empty=True) or (),
         delivery=table.choice("delivery", _DELIVERIES, system.delivery),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
@@ -121,6 +122,12 @@ def _embedded(table: Table, system: System) -> System:
     if system.delivery == "fast" and system.order == "total":
         reason = "a total order is agreed on by a quorum, so nothing can be delivered on receipt"
         table.refuse("delivery", reason, 'write delivery = "uniform", or order = "causal"')
+    for place, name in enumerate(system.standby):
+        if name not in system.members:
+            reason = f"{quote(name)} is no process or gateway of this system"
+            table.refuse_element("standby", place, reason, f"name some of {listing(system.members)}")
+    if system.members and not system.founders:
+        table.refuse("standby", "nobody is left to begin with", "leave out at least one")
     if system.journal is not None and system.order == "total":
         reason = "two unfinished messages might change places between the dead and those who follow them"
         table.refuse("journal", reason, 'remove it, or write order = "causal"')

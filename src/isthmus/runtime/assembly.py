@@ -72,6 +72,8 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Slots of the members that keep a journal."""
     life: int = 0
     """How often the whole system was started before."""
+    standby: tuple[int, ...] = ()
+    """Slots of members that are not there at the start."""
     start_within: float = 30.0
     """Seconds for founding members to find one another."""
 
@@ -79,8 +81,9 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Directory(list(self.names))
 
     def founders(self) -> tuple[ProcessId, ...]:
-        """The processes that this life of the system begins with, one in every slot."""
-        return tuple(incarnation_of(slot, self.life * LIFE) for slot in sorted(self.addresses))
+        """The processes that this life of the system begins with."""
+        present = sorted(self.addresses.keys() - set(self.standby))
+        return tuple(incarnation_of(slot, self.life * LIFE) for slot in present)
 
 
 MemberFactory: TypeAlias = Callable[[SystemSpec, ProcessId, bool, Confirms], Member]

@@ -110,14 +110,18 @@ class Driver:
     def _arm(self) -> None:
         """Make sure that the timer fires by the endpoint's deadline.
 
-        One that fires earlier is left alone and looks again: cheaper than to cancel and set a timer in every step.
+        One that fires earlier is left alone and looks again: cheaper than to cancel and set a timer in every step. So is
+        one that is overdue as it is: under steady load it would be put off for ever.
         """
         deadline = self.endpoint.deadline()
         if deadline is not None and deadline < self._timer_due:
             now = self._now()
+            due = max(deadline, now)
+            if due >= self._timer_due:
+                return
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer_due = max(deadline, now)
+            self._timer_due = due
             self._timer = self._loop.call_later((self._timer_due - now) / SECOND + _ROUNDING, self._time_has_passed)
 
     # The one way out of it.

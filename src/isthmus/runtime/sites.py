@@ -197,6 +197,7 @@ def site_spec(
     topology: Topology, system: System, addresses: Sequence[Address], run: str, **settings: Any
 ) -> SystemSpec:
     """What the members of one system of a topology have to agree on; one address per member, in their order."""
+    members = dict(zip(topology.slots(system.name), system.members, strict=True))
     return SystemSpec(
         run=run,
         system=system.name,
@@ -207,5 +208,6 @@ def site_spec(
         heartbeat=system.heartbeat,
         suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
         keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
+        standby=tuple(slot for slot, name in members.items() if name in system.standby),
         **settings,
     )
