@@ -408,14 +408,15 @@ def test_an_earlier_deadline_moves_the_timer_forward() -> None:
     run_test(scenario())
 
 
-def test_a_deadline_is_kept_however_many_steps_come_in_between() -> None:
+def test_a_deadline_that_has_passed_is_kept_however_many_steps_come_in_between() -> None:
     """Each step looks at the deadline. One that has passed already must not have the timer set anew every time."""
 
     async def scenario() -> None:
         clockwork = Clockwork(monotonic_ns())
         driver = await alone(clockwork)
+        clockwork.next_wake = monotonic_ns() - MILLISECOND
         async with asyncio.timeout(5):
-            while len(clockwork.woken) < 5:
+            while not clockwork.woken:
                 driver.relay([])
                 await asyncio.sleep(0)
         driver.kill()
