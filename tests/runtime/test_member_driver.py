@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from time import monotonic_ns
 
@@ -415,10 +416,18 @@ def test_a_deadline_that_has_passed_is_kept_however_many_steps_come_in_between()
         clockwork = Clockwork(monotonic_ns())
         driver = await alone(clockwork)
         clockwork.next_wake = monotonic_ns() - MILLISECOND
-        async with asyncio.timeout(5):
-            while not clockwork.woken:
-                driver.relay([])
-                await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        busy, peer = socket.socketpair()
+        with busy, peer:
+            peer.send(b"something to read, in every iteration of the loop")
+            loop.add_reader(busy, driver._step)
+            try:
+                async with asyncio.timeout(5):
+                    while not clockwork.woken:
+                        driver.relay([])
+                        await asyncio.sleep(0)
+            finally:
+                loop.remove_reader(busy)
         driver.kill()
 
     run_test(scenario())
