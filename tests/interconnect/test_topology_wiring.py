@@ -74,8 +74,14 @@ def test_links_can_use_every_pair_of_gateways_once(near: int, far: int) -> None:
 def test_the_number_of_links_may_be_left_to_the_planner() -> None:
     topology = two(join='links = "auto"')
     assert topology.joins[0].links == "auto"
-    assert ends(topology, count=1) == ["a/g1-b/g1"]
-    assert len(ends(topology)) == 3
+    assert ends(topology, count=2) == ["a/g1-b/g1", "a/g2-b/g2"]
+    assert ends(topology) == ["a/g1-b/g1"], "three processes that send 10 kB/s each need no second link"
+
+
+def test_the_planner_gives_a_load_the_links_that_it_needs() -> None:
+    load = '[simulation.workload]\nrate = 900\nsize = 1000\n[simulation.links]\nbandwidth = "10Mbit"'
+    topology = two(join=f'links = "auto"\n{load}')
+    assert topology.joins[0].planned == len(ends(topology)) == 3
 
 
 def test_defaults_depend_on_the_order_of_the_join() -> None:

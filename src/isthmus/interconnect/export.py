@@ -57,6 +57,7 @@ class Export:
         self._final: dict[ProcessId, int] = {}
         self._came_in: dict[ProcessId, int] = {}
         self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
+        self._early_marks: list[tuple[ProcessId, int]] = []
         self._out: GatewayOutbox | None = None
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
@@ -94,6 +95,16 @@ class Export:
     @property
     def leads(self) -> bool:
         return self.leader == self.owner
+
+    @property
+    def sequencer(self) -> ProcessId:
+        """Who leads this epoch. It may have been opened in a view that has not come here yet."""
+        return next((fellow for fellow in self.fellows if self._opened_by(fellow, self.epoch)), self.leader)
+
+    def _opened_by(self, fellow: ProcessId, epoch: int) -> bool:
+        if epoch == FIRST_EPOCH:
+            return fellow == self.leader
+        return slot_of(fellow) == epoch & (FIRST_EPOCH - 1)
 
     def is_mine(self, link: LinkId) -> bool:
         return link in self._my_links
@@ -199,7 +210,7 @@ class Export:
         if epoch != self.epoch or not self.opening:
             return
         if not self.leads:
-            out.site.append(((self.leader,), SiteResume(self.plan.join, epoch, final, [])))
+            out.site.append(((self.sequencer,), SiteResume(self.plan.join, epoch, final, [])))
             return
         links = [link for link, up in self.links_up.items() if up]
         out.site.append((self._others(), SiteResume(self.plan.join, epoch, final, links)))
@@ -209,7 +220,9 @@ class Export:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
         if self.leads:
             self.resumed(pdu.epoch, pdu.final, out)
-        elif source == self.leader and pdu.epoch >= self.epoch and (self.opening or pdu.epoch > self.epoch):
+        elif not self._opened_by(source, pdu.epoch):
+            return
+        elif pdu.epoch >= self.epoch and (self.opening or pdu.epoch > self.epoch):
             self.epoch = pdu.epoch
             for link in self.links_up:
                 if link not in self._my_links:
@@ -263,7 +276,7 @@ class Export:
         self._out = out
         self.share.progress(received)
         if not self.leads and self.plan.share in ("sets", "striped"):
-            out.site.append(((self.leader,), SiteProgress(self.plan.join, epoch, received)))
+            out.site.append(((self.sequencer,), SiteProgress(self.plan.join, epoch, received)))
 
     def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: GatewayOutbox, *, direct: bool) -> bool:
         """Stable at the far side. What came over a link is passed on to fellows, whose links may be down."""
@@ -272,7 +285,18 @@ class Export:
             return False
         if direct and self.colleagues:
             out.site.append((self.colleagues, SiteConfirm(self.plan.join, news)))
+        if self.opening and self.plan.share == "counted":
+            # Others may have begun the epoch, and these may be of it. Whoever counts has to count them still.
+            self._early_marks += news
+            return False
         return self.outstanding.confirm(news)
+
+    def take_early_marks(self) -> bool:
+        """What was confirmed while an epoch was being opened, once it has begun. Says whether there was any."""
+        if self.opening or not self._early_marks:
+            return False
+        marks, self._early_marks = self._early_marks, []
+        return self.outstanding.confirm(marks)
 
     def on_free(self, pdu: SiteFree, out: GatewayOutbox) -> None:
         if self.leads and pdu.epoch == self.epoch and not self.opening:
@@ -280,7 +304,7 @@ class Export:
             self.share.ready(pdu.link)
 
     def on_assign(self, source: ProcessId, pdu: SiteAssign, out: GatewayOutbox) -> None:
-        if pdu.epoch == self.epoch and not self.opening and source == self.leader:
+        if pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
             self._out = out
             self.share.assigned(pdu.link, pdu.first, pdu.runs)
 
@@ -306,7 +330,7 @@ class Export:
 
     def offer(self, link: LinkId) -> None:
         assert self._out is not None
-        self._out.site.append(((self.leader,), SiteFree(self.plan.join, self.epoch, link)))
+        self._out.site.append(((self.sequencer,), SiteFree(self.plan.join, self.epoch, link)))
 
     def invariants(self) -> None:
         self.outstanding.invariants()

@@ -82,6 +82,7 @@ class JoinGateway:
         self._first_view: int | None = None if joining else 1
         self._base: dict[ProcessId, int] = {}
         self._past: dict[int, list[Message]] = {}
+        self._told: dict[int, SiteState] = {}
         self._novices: dict[int, set[ProcessId]] = {join: set() for join in self.exports}
         self._too_early: list[tuple[ProcessId, Sequence[SitePdu]]] = []
         self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
@@ -153,6 +154,7 @@ class JoinGateway:
         self._unfinished.clear()
         self._inherited.clear()
         self._past.clear()
+        self._told.clear()
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
             self.imports[join] = self.imports[join].anew(fellows)
@@ -199,27 +201,36 @@ class JoinGateway:
         if not self.is_caught_up:
             self._base = dict(base)
 
-    def _is_ahead(self, view: int) -> bool:
-        return self._first_view is None or view > self._first_view
+    def _is_too_early(self, source: ProcessId, pdus: Sequence[SitePdu]) -> bool:
+        """A fellow may see a view before we do, and what it says of it, and from then on, is for then."""
+        if any(source == earlier for earlier, _ in self._too_early):
+            return True
+        first = self._first_view
+        return any(isinstance(pdu, SiteState) and (first is None or pdu.view > first) for pdu in pdus)
 
     def _on_state(self, pdu: SiteState, now: Nanos, out: GatewayOutbox) -> None:
-        """What a fellow knows of the time before we came; the last piece makes us one of them."""
-        export, imports = self.exports[pdu.join], self.imports[pdu.join]
-        if imports.ready or pdu.view != self._first_view:
+        """What a fellow knows of the time before we came; the last piece of the last join makes us one of them.
+
+        All joins at once: where a view comes in between, everybody tells us everything again.
+        """
+        if self.is_caught_up or pdu.view != self._first_view or pdu.join in self._told:
             return
         self._past.setdefault(pdu.join, []).extend(pdu.outstanding)
-        if not pdu.last:
+        if pdu.last:
+            self._told[pdu.join] = pdu
+        if len(self._told) < len(self.exports):
             return
-        messages = self._past.pop(pdu.join)
-        export.catch_up(pdu, messages, now, out)
-        imports.catch_up(pdu, out)
-        for sender, number, origin, seq in pdu.unfinished:
-            self._inherited.setdefault((sender, number), []).append((export, origin, seq))
-        others = tuple(fellow for fellow in export.fellows if fellow != self.id)
-        out.site.append((others, SiteCaughtUp(pdu.join)))
-        if self.is_caught_up:
-            self._inherit()
-            self._confirmed(True, out)
+        for join, state in self._told.items():
+            export = self.exports[join]
+            export.catch_up(state, self._past.pop(join), now, out)
+            self.imports[join].catch_up(state, out)
+            for sender, number, origin, seq in state.unfinished:
+                self._inherited.setdefault((sender, number), []).append((export, origin, seq))
+            others = tuple(fellow for fellow in export.fellows if fellow != self.id)
+            out.site.append((others, SiteCaughtUp(join)))
+        self._told.clear()
+        self._inherit()
+        self._confirmed(True, out)
 
     def _inherit(self) -> None:
         """Put the unfinished batches of the past before those of our own time."""
@@ -341,8 +352,7 @@ class JoinGateway:
     # Fellows
 
     def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None:
-        if not self.is_caught_up and any(isinstance(pdu, SiteState) and self._is_ahead(pdu.view) for pdu in pdus):
-            # A fellow may see a view before we do, and what it says of it is for then.
+        if not self.is_caught_up and self._is_too_early(source, pdus):
             self._too_early.append((source, pdus))
             return
         for pdu in pdus:
@@ -390,6 +400,8 @@ class JoinGateway:
                 self._confirm_upstream(join, waiting, out)
 
     def _end_of_step(self, out: GatewayOutbox) -> None:
+        for export in self.exports.values():
+            self._confirmed(export.take_early_marks(), out)
         for join, imports in self.imports.items():
             imports.report(self.exports[join].links_up, out)
 

@@ -289,7 +289,10 @@ class Import:
         self.relayed = self.received
         self._reported = 0
         resume = Resume(epoch, sorted(self.final.items()))
-        out.links.extend((link, resume) for link in self._my_links)
+        # A gateway that its own system has left out, and that does not know it yet, may have opened this epoch. Whoever
+        # leads there now is behind, and what it carries is void: it has to go higher. To anybody else this says nothing.
+        behind = Broken(epoch - 1)
+        out.links.extend((link, word) for link in self._my_links for word in (resume, behind))
         self._take_early(out)
 
     def _take_early(self, out: GatewayOutbox) -> None:
@@ -307,7 +310,9 @@ class Import:
         self.relayed = self.received
         self.imported = dict(pdu.imported) | self.imported
         self.stable = dict(pdu.stable) | self.stable
-        self.local = dict(pdu.stable) | self.local
+        # What was delivered in views before our first one has been delivered by all of its members. Nobody will tell us
+        # that it has settled, and whoever could have told the sending side may be gone.
+        self.local = dict(pdu.imported) | self.local
         self.ready = True
         if self.stable:
             confirm = Confirm(sorted(self.stable.items()))

@@ -100,8 +100,14 @@ class ByOrigin:
 class Sequenced:
     """Causal joins with a sequencer. `ByOrigin` decides the link with `sets`, readiness decides it when striped.
 
-    The leader numbers `_waiting`; every gateway parks what it is to carry until its own system has delivered it.
+    The leader numbers `_waiting`; every gateway parks what it is to carry until its own system has delivered it and,
+    when striped, the link is ready. A link of a fellow asks for its next block as soon as it has taken one: what the
+    sequencer takes to answer is then no time of the link's. (When it asked only once it was ready again, eight links of
+    20 Mbit/s carried 47 % on a busy machine.)
     """
+
+    window = WINDOW
+    block_messages = BLOCK_MESSAGES
 
     def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: Carrier) -> None:
         self._plan = plan
@@ -116,6 +122,7 @@ class Sequenced:
         self._received = 0
         self._free: dict[LinkId, None] = {}
         self._ready_here: dict[LinkId, None] = {}
+        self._asked: set[LinkId] = set()
         self._parked: list[tuple[LinkId, int, Sequence[Run]]] = []
 
     def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
@@ -126,6 +133,7 @@ class Sequenced:
         self._next_number = 1
         self._received = 0
         self._free.clear()
+        self._asked.clear()
         self._parked.clear()
         for link in self._ready_here:
             self._offer(link)
@@ -146,6 +154,7 @@ class Sequenced:
             self._ready_here[link] = None
             if not self._paused:
                 self._offer(link)
+                self._unpark()
         else:
             self._free[link] = None
         self._pump()
@@ -164,7 +173,8 @@ class Sequenced:
             return
         if self._leading:
             self._free[link] = None
-        elif self._striped:
+        elif self._striped and link not in self._asked:
+            self._asked.add(link)
             self._carrier.offer(link)
 
     def _pump(self) -> None:
@@ -190,7 +200,7 @@ class Sequenced:
                 self._carrier.assign(link, first, runs)
 
     def _may_number(self) -> bool:
-        within_window = self._next_number <= self._received + WINDOW
+        within_window = self._next_number <= self._received + self.window
         return self._leading and not self._paused and bool(self._waiting) and within_window
 
     def _take(self, link: LinkId) -> list[Run]:
@@ -198,11 +208,11 @@ class Sequenced:
         taken: list[Run] = []
         messages = size = 0
         waiting = self._waiting
-        while waiting and messages < BLOCK_MESSAGES and size < BLOCK_BYTES:
+        while waiting and messages < self.block_messages and size < BLOCK_BYTES:
             origin, first, count = waiting[0]
             if not self._striped and route(self._plan, self._links, origin) != link:
                 break
-            fits = self._how_many(waiting[0], BLOCK_MESSAGES - messages, BLOCK_BYTES - size)
+            fits = self._how_many(waiting[0], self.block_messages - messages, BLOCK_BYTES - size)
             payloads = self._outstanding.messages([(origin, first, fits)])
             size += sum(len(message.payload) for message in payloads)
             messages += fits
@@ -225,12 +235,18 @@ class Sequenced:
 
     def _unpark(self) -> None:
         """Put on their links what has been delivered here meanwhile. Numbers of one link stay in order."""
+        if not self._parked:
+            return
         blocked: set[LinkId] = set()
         still: list[tuple[LinkId, int, Sequence[Run]]] = []
         for link, first, runs in self._parked:
-            if link not in blocked and all(map(self._outstanding.has, runs)):
+            ready = link in self._ready_here or not self._striped
+            if ready and link not in blocked and all(map(self._outstanding.has, runs)):
                 self._ready_here.pop(link, None)
                 self._carrier.put(link, first, runs)
+                if link in self._asked:
+                    self._asked.remove(link)
+                    self._offer(link)
             else:
                 blocked.add(link)
                 still.append((link, first, runs))
@@ -239,6 +255,9 @@ class Sequenced:
 
 class Counted:
     """Causal joins out of a log: all gateways see one order, so everybody numbers for itself."""
+
+    window = WINDOW
+    stripe = STRIPE
 
     def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: Carrier) -> None:
         self._outstanding = outstanding
@@ -274,11 +293,11 @@ class Counted:
             self._pump()
 
     def _pump(self) -> None:
-        while self._waiting and self._links and self._next_number <= self._received + WINDOW:
+        while self._waiting and self._links and self._next_number <= self._received + self.window:
             number = self._next_number
-            stripe = (number - 1) // STRIPE
+            stripe = (number - 1) // self.stripe
             link = self._links[stripe % len(self._links)]
-            room = (stripe + 1) * STRIPE - number + 1
+            room = (stripe + 1) * self.stripe - number + 1
             runs: list[Run] = []
             while self._waiting and room:
                 origin, first, count = self._waiting[0]
@@ -291,7 +310,9 @@ class Counted:
                 else:
                     self._waiting[0] = (origin, first + taken, count - taken)
             if self._carrier.is_mine(link):
-                self._carrier.put(link, number, runs)
+                for block in cut_into_blocks(runs, self._outstanding):
+                    self._carrier.put(link, number, block)
+                    number += sum(count for _, _, count in block)
 
 
 def route(plan: JoinPlan, links: Sequence[LinkId], origin: ProcessId) -> LinkId | None:

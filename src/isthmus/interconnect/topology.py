@@ -110,7 +110,7 @@ class TransferSet(Struct, frozen=True, kw_only=True):
 
 
 class Join(Struct, frozen=True, kw_only=True):
-    """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: ask the planner.
+    """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: as `planned`.
 
     The gateways of the first system dial those of the second; `dial` is where they find the first link, if not there.
     """
@@ -119,6 +119,7 @@ class Join(Struct, frozen=True, kw_only=True):
     order: Order
     assign: Assign
     links: int | Literal["auto"] | None = None
+    planned: int = 0
     sets: tuple[TransferSet, ...] = ()
     dial: Address | None = None
 

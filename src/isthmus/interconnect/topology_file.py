@@ -11,6 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from isthmus.interconnect.forecast import forecast, load_of
 from isthmus.interconnect.problem import Problem, Report, TopologyError
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.topology_checks import check
@@ -57,7 +60,16 @@ def parse(text: str, file_name: str, allow_unsafe: bool = False) -> Topology:
     excused = {"warning", "protocol"} if allow_unsafe and topology.unsafe else {"warning"}
     if any(problem.kind not in excused for problem in problems):
         raise TopologyError(problems)
-    return topology
+    return _planned(topology)
+
+
+def _planned(topology: Topology) -> Topology:
+    """With an answer to every `links = "auto"`: what the load in `[simulation]` needs. Equal files, equal answers."""
+    if all(join.links != "auto" for join in topology.joins):
+        return topology
+    forecasts = forecast(topology, load_of(topology)).joins
+    joins = tuple(replace(join, planned=each.planned) for join, each in zip(topology.joins, forecasts, strict=True))
+    return replace(topology, joins=joins)
 
 
 def _document(text: str, file_name: str) -> dict[str, Any]:

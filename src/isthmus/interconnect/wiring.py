@@ -47,7 +47,7 @@ def links(topology: Topology, join_index: int, count: int | None = None) -> tupl
     join = topology.joins[join_index]
     near, far = topology.system(join.between[0]), topology.system(join.between[1])
     pairs = named_pairs(topology, join_index)
-    wanted = count if count is not None else join.links if isinstance(join.links, int) else 0
+    wanted = count if count is not None else join.links if isinstance(join.links, int) else join.planned
     wanted = wanted or len(pairs) or max(len(near.gateways), len(far.gateways))
     for pair in _pairs_in_turn(near, far):
         if len(pairs) >= wanted:

@@ -1,0 +1,61 @@
+"""What `isthmus plan` expects without load, held against simulated joins with all that isthmus adds to the papers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from msgspec import structs
+
+from isthmus.core.ids import MILLISECOND, ProcessName
+from isthmus.interconnect.analysis import JoinModel
+from isthmus.interconnect.forecast import Forecast, forecast, load_of
+from isthmus.interconnect.topology import Assign, Delivery, Order, Topology
+from isthmus.simulator.counting import Rig
+from isthmus.simulator.counts_of_joins import chain, star, topology, tree
+
+LINES = JoinModel(local_delay=MILLISECOND, link_delay=25 * MILLISECOND)
+
+
+def with_delivery(described: Topology, delivery: Delivery) -> Topology:
+    systems = tuple(structs.replace(system, delivery=delivery) for system in described.systems)
+    return structs.replace(described, systems=systems)
+
+
+def expected(described: Topology) -> Forecast:
+    return forecast(described, load_of(described))
+
+
+@pytest.mark.parametrize("delivery", ["uniform", "fast"])
+@pytest.mark.parametrize("assign", ["striped", "transfer-sets"])
+def test_a_causal_join_takes_as_long_as_expected(assign: Assign, delivery: Delivery) -> None:
+    described = topology((3, 6), chain(2), order="causal", assign=assign, links=3, model=LINES)
+    described = with_delivery(described, delivery)
+    direction = expected(described).joins[0].directions[0]
+    rig = Rig(described)
+    times = [rig.broadcast(ProcessName("s0", f"p{number}")).worst("s1") for number in (1, 2, 3)]
+    assert max(times) == direction.worst_latency
+    assert Fraction(sum(times), 3) == direction.latency
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 6])
+def test_a_fifo_join_takes_as_long_as_expected(processes: int) -> None:
+    """With one, two, and more than two processes and a gateway, uniform delivery takes one hop, one, and three."""
+    described = with_delivery(topology((processes, processes), chain(2), model=LINES), "uniform")
+    direction = expected(described).joins[0].directions[0]
+    sender = ProcessName("s0", f"p{processes}")
+    assert Rig(described).broadcast(sender).worst("s1") == direction.worst_latency
+
+
+@pytest.mark.parametrize("shape", [chain(4), star(3), tree(5)], ids=["chain", "star", "tree"])
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+def test_no_message_takes_longer_than_the_longest_way(order: Order, shape: list[tuple[int, int]]) -> None:
+    described = topology((3,) * (len(shape) + 1), shape, order="causal" if order == "total" else order, model=LINES)
+    systems = tuple(structs.replace(system, order=order) for system in described.systems)
+    described = with_delivery(structs.replace(described, systems=systems), "uniform")
+    worst = expected(described).worst
+    rig = Rig(described)
+    senders = [ProcessName(system.name, "p3") for system in described.systems]
+    longest = max(rig.broadcast(sender).worst() for sender in senders)
+    # A gateway that sends on what it broadcast itself need not wait for the whole system.
+    assert Fraction(3, 4) * worst.latency <= longest <= worst.latency
