@@ -185,19 +185,32 @@ class OrderedBroadcast:
         return state.cuts[-1].members if state.cuts else tuple(range(self.width))
 
     def crash(self, state: SystemState, member: int) -> SystemState:
-        return state._replace(crashed=tuple(sorted((*state.crashed, member))))
+        """Of what a crashed member knew, only what it delivered of other gateways counts: none of that may be lost."""
+        first = self.gateways.start
+        delivered = (*(0,) * first, *state.delivered[member][first:])
+        return state._replace(
+            crashed=tuple(sorted((*state.crashed, member))),
+            delivered=put(state.delivered, member, delivered),
+            seen=put(state.seen, member, 0),
+            views=put(state.views, member, 0),
+        )
 
     def agreements(self, state: SystemState) -> Iterator[tuple[SystemState, int]]:
         """Every view that can be agreed on now, with the number of batches that are lost by it.
 
-        What anybody has delivered stays; of what a crashed member broadcast beyond that, any end may be lost.
+        What anybody has delivered stays, and what an earlier view ended with; of what a crashed member broadcast beyond
+        that, any end may be lost. What it delivered itself is of no account from here on.
         """
         members = self.members(state)
         gone = [member for member in state.crashed if member in members]
         if not gone:
             return
         remaining = tuple(member for member in members if member not in gone)
-        held = [max(delivered[member] for delivered in state.delivered) for member in gone]
+        agreed = state.cuts[-1].ends if state.cuts else (0,) * self.width
+        held = [max(agreed[member], *(delivered[member] for delivered in state.delivered)) for member in gone]
+        delivered = state.delivered
+        for member in gone:
+            delivered = put(delivered, member, (0,) * self.width)
         choices = [range(held[index], len(state.streams[member]) + 1) for index, member in enumerate(gone)]
         for ends in product(*choices):
             streams, given = state.streams, state.given
@@ -208,7 +221,8 @@ class OrderedBroadcast:
                 kept = (self._ledger.mask(sent.messages) for sent in streams[member])
                 given = put(given, member, _union(kept))
             cut = Cut(tuple(map(len, streams)), remaining)
-            yield state._replace(streams=streams, given=given, cuts=(*state.cuts, cut)), lost
+            following = state._replace(streams=streams, delivered=delivered, given=given, cuts=(*state.cuts, cut))
+            yield following, lost
 
     def can_enter(self, state: SystemState, gateway: int) -> bool:
         """A gateway hears of the next view when it has delivered all that belongs to its own."""

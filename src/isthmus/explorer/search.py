@@ -9,6 +9,7 @@ schedule is found again by going through its steps once more.
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections.abc import Callable, Mapping
 from time import monotonic
@@ -101,6 +102,8 @@ class Search:
                     self._expand(state, number, cost, waiting)
                     if not number % REPORT_EVERY:
                         progress(len(self._numbers), depth)
+                        # All that was made up to here stays to the end: the collector need not look at it again.
+                        gc.freeze()
                     if len(self._numbers) > self._max_states or (self._best is not None and self._best.cost <= cost):
                         break
         best = self._best

@@ -7,6 +7,7 @@ reaction to each PDU that comes off a link. Gateways are forked, called and pict
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Block, LinkPdu, SitePdu
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
+from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario
 from isthmus.explorer.step import Direction, Event, Moves, PduNumber, Step
@@ -30,6 +32,7 @@ class Wire(NamedTuple):
     """A link as its gateway here (a rank) sees it. Not `patient`: nothing waits for it, so it is ready at once."""
 
     link: LinkId
+    join: int
     gateway: int
     peer: ProcessId
     out: Direction
@@ -95,13 +98,17 @@ class Site:
         self.ledger = ledger
         self.stability = scenario.stability
         self.reduced = scenario.reduced and ledger.promise != "total"
+        self._drops_idle = scenario.reduced
         self.pdus = pdus
         # What gateways say of their own state, they say of topologies that keep the rules.
         self._keeps_the_rules = not topology.unsafe
         self.states: Interner[SiteState] = Interner()
         self.gateways: Interner[Gateway] = Interner()
         self._moves: dict[int, Moves] = {}
+        self._late: dict[int, tuple[Step, ...]] = {}
+        self._crashes: dict[int, tuple[Step, ...]] = {}
         self._taken: dict[tuple[int, Direction, PduNumber], Step] = {}
+        self._ignored: dict[tuple[int, Direction, PduNumber], bool] = {}
         self._reactions: dict[Hashable, Reaction] = {}
 
     @property
@@ -130,13 +137,28 @@ class Site:
         known = self._moves.get(number)
         if known is None:
             state = self.states[number]
-            settlements = tuple(self._settlements(state))
             usual = tuple(self._usual_steps(state))
             if self.stability == "any":
-                usual, settlements = usual + settlements, ()
-            # Late, their order is of no interest: the first will do.
+                usual += tuple(self._settlements(state))
             deliveries = () if self.reduced else tuple(self._process_deliveries(state))
-            known = self._moves[number] = Moves(usual, deliveries, settlements[:1], tuple(self._crashes(state)))
+            known = self._moves[number] = Moves(usual, deliveries)
+        return known
+
+    def late(self, number: int) -> tuple[Step, ...]:
+        """A settlement that waits until nothing can happen anywhere but deliveries.
+
+        Then their order is of no interest, so the first will do.
+        """
+        known = self._late.get(number)
+        if known is None:
+            found = () if self.stability == "any" else tuple(islice(self._settlements(self.states[number]), 1))
+            known = self._late[number] = found
+        return known
+
+    def crashes(self, number: int) -> tuple[Step, ...]:
+        known = self._crashes.get(number)
+        if known is None:
+            known = self._crashes[number] = tuple(self._all_crashes(self.states[number]))
         return known
 
     def _usual_steps(self, state: SiteState) -> Iterator[Step]:
@@ -229,7 +251,7 @@ class Site:
                     work.settle(rank, sender, number)
                     yield work.step()
 
-    def _crashes(self, state: SiteState) -> Iterator[Step]:
+    def _all_crashes(self, state: SiteState) -> Iterator[Step]:
         for rank in self._live(state):
             work = Work(self, state)
             work.crash(rank)
@@ -255,6 +277,16 @@ class Site:
                 subject = ("take", wire.link, pdu)
                 work.input(wire.gateway, "from_link", subject, wire.link, (self.pdus[pdu],), key=(wire.link, pdu))
             known = self._taken[key] = work.step()
+        return known
+
+    def ignores(self, number: int, direction: Direction, pdu: PduNumber) -> bool:
+        """Whether the gateway that a PDU comes to does nothing about it, now or ever."""
+        key = (number, direction, pdu)
+        known = self._ignored.get(key)
+        if known is None:
+            wire = self.wire_into[direction]
+            gateway = self.gateways[self.states[number].gateways[wire.gateway - self.rules.gateways.start]]
+            known = self._ignored[key] = pdu >= 0 and is_void(gateway, wire.join, self.pdus[pdu])
         return known
 
     def deadline(self, number: int) -> Nanos | None:
@@ -314,6 +346,9 @@ class Site:
     def batch(self, system: SystemState, sender: int, place: int) -> Batch:
         sent = system.streams[sender][place]
         return Batch(sent.view + 1, self.ids[sender], place + 1, [], 0, list(sent.messages))
+
+    def drops(self, pdu: PduNumber) -> bool:
+        return self._drops_idle and is_idle(self.pdus[pdu])
 
     def is_block(self, pdu: PduNumber) -> bool:
         return isinstance(self.pdus[pdu], Block)

@@ -64,12 +64,7 @@ class Step(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """All that a site can do by itself. What is `late` waits until nothing can happen anywhere but `deliveries`.
-
-    Deliveries at processes are steps of their own only where the exploration is not reduced.
-    """
+    """What a site can do by itself. Deliveries at processes are steps only where the exploration is not reduced."""
 
     usual: tuple[Step, ...]
     deliveries: tuple[Step, ...]
-    late: tuple[Step, ...]
-    crashes: tuple[Step, ...]

@@ -109,18 +109,20 @@ class Work:
         site = self.site
         place = rank - site.rules.gateways.start
         effects: list[Effect] = []
+        impatient: list[int] = []
         for _ in range(MOST_READINESS):
             reaction = site.react(self.gateways[place], self.state.now, method, arguments, key)
             self.gateways[place] = reaction.gateway
-            impatient = self._carry_out(rank, place, reaction, effects)
-            if impatient is None:
+            impatient += self._carry_out(rank, place, reaction, effects)
+            if not impatient:
                 return effects
-            method, arguments, key = "link_ready", (impatient,), (impatient,)
-        self._violated("invariant", rank, 0, 0, f"has something to send over link {impatient} without an end")
+            link = impatient.pop()
+            method, arguments, key = "link_ready", (link,), (link,)
+        self._violated("invariant", rank, 0, 0, f"has something to send over link {link} without an end")
         return effects
 
-    def _carry_out(self, rank: int, place: int, reaction: Reaction, effects: list[Effect]) -> int | None:
-        """Returns a link that took a block and is ready for the next at once, if there is one."""
+    def _carry_out(self, rank: int, place: int, reaction: Reaction, effects: list[Effect]) -> set[int]:
+        """Returns the links that took a block and are ready for the next at once."""
         site = self.site
         if reaction.failure:
             self._violated("invariant", rank, 0, 0, f"fails: {reaction.failure}")
@@ -131,12 +133,16 @@ class Work:
         for sender, number in reaction.confirms:
             self._confirm(place, site.ranks[sender], number)
         for target, pdu in reaction.site:
+            if site.drops(pdu):
+                continue
             target_rank = site.ranks[target]
             if self.gateways[target_rank - site.rules.gateways.start] != CRASHED:
                 self.queues[rank, target_rank] = (*self.queues.get((rank, target_rank), ()), pdu)
             effects.append(Effect("tells", (target, pdu)))
-        impatient = None
+        impatient: set[int] = set()
         for link, pdu in reaction.links:
+            if site.drops(pdu):
+                continue
             wire = site.wire_of[link]
             self.frames.append((wire.out, pdu))
             effects.append(Effect("puts", (link, pdu)))
@@ -144,7 +150,7 @@ class Work:
                 if wire.patient:
                     self.ready.add(link)
                 else:
-                    impatient = link
+                    impatient.add(link)
         return impatient
 
     def _confirm(self, place: int, sender: int, number: int) -> None:
@@ -170,8 +176,13 @@ class Work:
     # Membership
 
     def agree(self, agreed: SystemState, lost: int) -> None:
-        members = tuple(self.site.ids[rank] for rank in agreed.cuts[-1].members)
+        site = self.site
+        members = tuple(site.ids[rank] for rank in agreed.cuts[-1].members)
         self.system = agreed
+        for rank in site.rules.gateways:
+            if rank not in agreed.cuts[-1].members:
+                # Nobody waits for it any more.
+                self.confirmed = put(self.confirmed, rank - site.rules.gateways.start, (0,) * site.rules.width)
         self._tell("agree", NOBODY, (len(agreed.cuts) + 1, members, lost))
 
     def enter_view(self, rank: int) -> None:
@@ -189,7 +200,9 @@ class Work:
     def crash(self, rank: int) -> None:
         site = self.site
         self.system = site.rules.crash(self.system, rank)
-        self.gateways[rank - site.rules.gateways.start] = CRASHED
+        place = rank - site.rules.gateways.start
+        self.gateways[place] = CRASHED
+        self.told = put(self.told, place, (0,) * site.rules.width)
         for source, target in list(self.queues):
             if target == rank:
                 del self.queues[source, target]

@@ -7,7 +7,7 @@ change of queues, both looked up.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from isthmus.core.gateway import Gateway
@@ -16,6 +16,7 @@ from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
 from isthmus.explorer.step import END, Direction, Event, PduNumber, Step, Violation
+from isthmus.interconnect.plan import plans
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.wiring import all_links
 
@@ -26,6 +27,8 @@ DEAF: Queue = (-2,)
 """The queue towards a gateway that has crashed: whatever is put there is gone."""
 
 JUMPS_OF_TIME = 2
+
+NOTHING = Step(0, 0, (), False, (), 0, 0, None, ())
 
 
 class Net(NamedTuple):
@@ -55,18 +58,27 @@ class World:
         systems = {system.name: index for index, system in enumerate(topology.systems)}
         wires: list[list[Wire]] = [[] for _ in systems]
         self._receivers: list[int] = []
+        striped = {
+            (system.name, plan.join)
+            for system in topology.systems
+            for plan in plans(topology, system.name)
+            if plan.share == "striped"
+        }
         for number, link in enumerate(self.links):
-            patient = topology.joins[link.join].order != "fifo"
             for end, other, out, into in (
                 (link.near, link.far, 2 * number, 2 * number + 1),
                 (link.far, link.near, 2 * number + 1, 2 * number),
             ):
                 rank = topology.system(end.system).members.index(end.process)
-                wires[systems[end.system]].append(Wire(number, rank, self.directory.id(*other), out, into, patient))
+                patient = (end.system, link.join) in striped
+                wires[systems[end.system]].append(
+                    Wire(number, link.join, rank, self.directory.id(*other), out, into, patient)
+                )
             self._receivers += [systems[link.far.system], systems[link.near.system]]
         self.sites = [
             Site(index, topology, wires[index], self.ledger, scenario, self.pdus) for index in range(len(systems))
         ]
+        self._reduced = scenario.reduced
         self.nets: Interner[Net] = Interner()
         self._after: dict[Hashable, int] = {}
         self._arrivals: dict[int, tuple[Arrival, ...]] = {}
@@ -90,24 +102,29 @@ class World:
         """All that can happen next, and whether nothing more has to: crashes never have to."""
         net = state[-1]
         sites = self.sites
+        arriving = self._arriving(net)
+        for index, direction, pdu, following in arriving:
+            if self._reduced and sites[index].ignores(state[index], direction, pdu):
+                # Whatever else can happen now can happen after it just as well: this alone, and it is no event.
+                return [((*state[:-1], following), NOTHING)], False
         moves = [site.moves(number) for site, number in zip(sites, state, strict=False)]
         found: list[tuple[State, Step]] = []
         for index, each in enumerate(moves):
             self._follow(found, state, index, each.usual, net)
-        for index, direction, pdu, following in self._arriving(net):
+        for index, direction, pdu, following in arriving:
             self._follow(found, state, index, (sites[index].take(state[index], direction, pdu),), following)
         if not found:
-            quiet = next((index for index, each in enumerate(moves) if each.late), None)
-            if quiet is not None:
-                self._follow(found, state, quiet, moves[quiet].late, net)
-            else:
+            for index, site in enumerate(sites):
+                if not found:
+                    self._follow(found, state, index, site.late(state[index]), net)
+            if not found:
                 found += self._jump(state)
         for index, each in enumerate(moves):
             self._follow(found, state, index, each.deliveries, net)
         end = not found
         if self.nets[net].crashes:
-            for index, each in enumerate(moves):
-                self._follow(found, state, index, each.crashes, net)
+            for index, site in enumerate(sites):
+                self._follow(found, state, index, site.crashes(state[index]), net)
         return found, end
 
     def _follow(
@@ -133,13 +150,7 @@ class World:
             numbers.append(step.target)
             following = self._carry(following, step)
             steps.append(step)
-        events = tuple(event for step in steps for event in step.events)
-        violation = next((step.violation for step in steps if step.violation), None)
-        relayed = steps[0].relayed
-        for step in steps:
-            relayed |= step.relayed
-        joint = steps[0]._replace(cost=max(1, len(events)), events=events, violation=violation, relayed=relayed)
-        return [((*numbers, following), joint)]
+        return [((*numbers, following), _joint(steps))]
 
     def _numbered(self, state: State) -> list[tuple[Site, int]]:
         return list(zip(self.sites, state[:-1], strict=True))
@@ -269,3 +280,16 @@ class World:
                             why = f"{name} delivers {text(first)} before {text(second)}, {other} the other way round"
                             return Violation("total", name, text(first), text(second), why)
         return None
+
+
+def _joint(steps: Sequence[Step]) -> Step:
+    """Several steps as one, for the search: all that they did, without where each of them led."""
+    events = tuple(event for step in steps for event in step.events)
+    relayed = settles = 0
+    for step in steps:
+        relayed |= step.relayed
+        settles |= step.settles
+    violation = next((step.violation for step in steps if step.violation), None)
+    return steps[-1]._replace(
+        cost=max(1, len(events)), events=events, violation=violation, relayed=relayed, settles=settles
+    )

@@ -1,0 +1,32 @@
+"""PDUs of which nothing can come: the explorer need not look at every moment at which they might arrive.
+
+Both rules know the join protocols (docs/design/joins.md); of other gateways nothing is taken for granted.
+"""
+
+from __future__ import annotations
+
+from isthmus.core.gateway import Gateway
+from isthmus.core.pdu import Block, Broken, LinkPdu, Progress, Resume, SitePdu, SiteProgress
+from isthmus.interconnect.gateway import JoinGateway
+
+
+def is_idle(pdu: LinkPdu | SitePdu) -> bool:
+    """Whether it matters to nobody: progress only opens the window, and no scenario has messages enough to fill it."""
+    return isinstance(pdu, Progress | SiteProgress)
+
+
+def is_void(gateway: Gateway, join: int, pdu: LinkPdu | SitePdu) -> bool:
+    """Whether this gateway ignores what comes off a link now, and always will: it is word of an epoch that is over.
+
+    Epochs only rise, one that has begun is not opened again, and an import that is frozen thaws in a later epoch.
+    """
+    if not isinstance(gateway, JoinGateway):
+        return False
+    export, imports = gateway.exports[join], gateway.imports[join]
+    if isinstance(pdu, Broken):
+        return pdu.epoch < export.epoch
+    if isinstance(pdu, Resume):
+        return pdu.epoch < export.epoch or (pdu.epoch == export.epoch and not export.opening)
+    if isinstance(pdu, Block):
+        return imports.ready and pdu.epoch <= imports.epoch and pdu.epoch < max(imports.epoch, imports.frozen_for)
+    return False

@@ -1,0 +1,107 @@
+"""PDUs that the explorer need not look at closely: nothing comes of them, and real mistakes are found all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from isthmus.core.pdu import Block, Broken, Progress, Resume
+from isthmus.explorer.idle import is_idle, is_void
+from isthmus.explorer.scenario import Scenario, scenario_of
+from isthmus.explorer.search import Outcome, Search, explore
+from isthmus.explorer.site import Site
+from isthmus.explorer.world import World
+from isthmus.interconnect import export
+from isthmus.interconnect.exploration_table import MAX_SENDS
+from isthmus.interconnect.gateway import make_gateways
+from isthmus.interconnect.share import WINDOW
+from isthmus.interconnect.topology import Topology
+from isthmus.interconnect.topology_file import load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def scenario(example: str, sends: str, crashes: int = 0) -> tuple[Topology, Scenario]:
+    topology = load(EXAMPLES / f"{example}.toml", allow_unsafe=True)
+    directory = topology.directory()
+    senders = tuple(directory.id(*each.split("/")) for each in sends.split())
+    return topology, replace(scenario_of(topology), sends=senders, crashes=crashes)
+
+
+def both_ways(example: str, sends: str, crashes: int = 0) -> tuple[Outcome, Outcome]:
+    topology, reduced = scenario(example, sends, crashes)
+    full = replace(reduced, reduced=False)
+    return explore(topology, make_gateways(topology), reduced), explore(topology, make_gateways(topology), full)
+
+
+def found(outcome: Outcome) -> tuple[str, int] | None:
+    """What is violated, and by how many events. To take word of progress is none."""
+    assert outcome.complete
+    if outcome.counterexample is None:
+        return None
+    lines = [line for line in outcome.counterexample.lines if not line.what.startswith("takes progress")]
+    return outcome.counterexample.violation.property, len(lines)
+
+
+def test_no_scenario_fills_the_window() -> None:
+    assert MAX_SENDS <= WINDOW
+    assert is_idle(Progress(1, 1))
+    assert not is_idle(Broken(1))
+
+
+def test_what_is_void_is_ignored_now_and_in_every_later_state() -> None:
+    """Checked for every state that a gateway comes to, and every PDU that is ever sent."""
+    topology, reduced = scenario("theorem-1-crash", "s0/p", crashes=1)
+    world = World(topology, make_gateways(topology), reduced)
+    Search(world, reduced.max_states).run(lambda states, depth: None)
+    words = [(number, pdu) for number, pdu in enumerate(world.pdus.items) if isinstance(pdu, Block | Broken | Resume)]
+    checked = 0
+    for site in world.sites:
+        later = edges(site)
+        for number, gateway in enumerate(list(site.gateways.items)):
+            wire = next(wire for wire in site.wires if site.ids[wire.gateway] == gateway.id)
+            for pdu_number, pdu in words:
+                if is_void(gateway, 0, pdu):
+                    checked += 1
+                    reaction = site.react(number, 0, "from_link", (wire.link, (pdu,)), (wire.link, pdu_number))
+                    assert reaction == (number, (), (), (), (), ""), pdu
+                    assert all(is_void(site.gateways[after], 0, pdu) for after in later.get(number, ())), pdu
+    assert checked > 1000
+
+
+def edges(site: Site) -> dict[int, set[int]]:
+    """Which states of gateways have followed on which."""
+    following: dict[int, set[int]] = {}
+    for (before, *_), reaction in site._reactions.items():  # type: ignore[misc]
+        following.setdefault(before, set()).add(reaction.gateway)
+    return following
+
+
+@pytest.mark.parametrize(
+    ("example", "sends", "crashes"),
+    [("theorem-1-crash", "s0/p", 1), ("theorem-3", "s0/q", 0), ("theorem-3-striped", "s0/p", 0)],
+)
+def test_what_holds_holds_in_full(example: str, sends: str, crashes: int) -> None:
+    reduced, full = both_ways(example, sends, crashes)
+    assert found(reduced) is None
+    assert found(full) is None
+    assert reduced.states < full.states
+
+
+def test_a_takeover_that_carries_again_what_is_final_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "beyond", lambda marks, runs: iter(runs))
+    reduced, full = map(found, both_ways("theorem-1-crash", "s0/p", crashes=1))
+    assert reduced is not None
+    assert full is not None
+    assert reduced[0] == full[0] == "integrity"
+    # In full, one of the events is that a gateway takes a word that is void.
+    assert reduced[1] == full[1] - 1
+
+
+def test_an_answer_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export.Export, "came_in", lambda self, marks: None)
+    reduced, full = both_ways("theorem-3", "s1/r s0/q")
+    assert found(reduced) == found(full)
+    assert found(reduced) is not None
