@@ -36,8 +36,8 @@ BEFORE = 0.6
 AFTER = 2.5
 """Seconds until a killed gateway is started anew."""
 STABLE_WITHIN = 60.0
-WITHIN: Nanos = 10 * SECOND
-"""A standstill that begins later than this after a kill has another cause."""
+LAST: Nanos = 10 * SECOND
+"""How long after the last kill a standstill is put down to it."""
 
 
 class Kill(Struct, frozen=True):
@@ -147,7 +147,10 @@ async def kill_again_and_again(
     events = list(read_trace([trace]).events())
     return Outcome(
         victim=victim,
-        kills=tuple(_timed(events, at, noticed) for at, noticed in kills),
+        kills=tuple(
+            _timed(events, at, noticed, until)
+            for (at, noticed), until in zip(kills, [*(at for at, _ in kills[1:]), kills[-1][0] + LAST], strict=True)
+        ),
         messages=sum(event.event == "send" for event in events),
         report=judge(events, PROMISED["causal"]),
     )
@@ -179,15 +182,15 @@ def certify_death(trace: Path, run: str, system: str, process: str, killed_at: N
     sink.close()
 
 
-def _timed(events: Sequence[Event], at: Nanos, noticed: Nanos) -> Kill:
-    views = [event.time_ns for event in events if event.event == "view" and at < event.time_ns < at + WITHIN]
+def _timed(events: Sequence[Event], at: Nanos, noticed: Nanos, until: Nanos) -> Kill:
+    views = [event.time_ns for event in events if event.event == "view" and at < event.time_ns < until]
     if noticed == at and views:
         noticed = min(views)
-    return Kill(at=at, noticed=noticed - at, flowing=_flowing_again(events, at) - at)
+    return Kill(at=at, noticed=noticed - at, flowing=_flowing_again(events, at, until) - at)
 
 
-def _flowing_again(events: Sequence[Event], at: Nanos) -> Nanos:
-    """When the longest standstill after a kill was over, in the direction in which it was longer."""
+def _flowing_again(events: Sequence[Event], at: Nanos, until: Nanos) -> Nanos:
+    """When the longest standstill between a kill and the next was over, in the direction in which it was longer."""
     over = at
     longest: Nanos = 0
     for system in (NEAR, FAR):
@@ -197,6 +200,6 @@ def _flowing_again(events: Sequence[Event], at: Nanos) -> Nanos:
             if event.event == "deliver" and event.role == "app" and event.system == system != event.origin_system
         ]
         for earlier, later in pairwise(sorted(came)):
-            if earlier < at + WITHIN and later > at and later - max(earlier, at) > longest:
+            if at < later < until and later - max(earlier, at) > longest:
                 longest, over = later - max(earlier, at), later
     return over

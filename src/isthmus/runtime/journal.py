@@ -85,6 +85,7 @@ class Journal:
 
     def __init__(self, directory: Path, head: Head, done: Mapping[ProcessId, int], *, sync: bool = False) -> None:
         self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
         self._head = head
         self._sync = sync
         self._number = 0
@@ -198,7 +199,7 @@ def read_former(directory: Path, life: int, run: str, system: str) -> Recovered:
 
 
 def _segments(directory: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
-    for path in directory.iterdir():
+    for path in directory.iterdir() if directory.is_dir() else ():
         match = _SEGMENT.fullmatch(path.name)
         if match is not None:
             yield (match["gateway"], int(match["life"]), int(match["number"])), path

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _TICKS = 8
 """Silent ticks that make a link dead. Each asks for a sign of life."""
+_TICKS_WITHOUT_CONNECTION = 3
+"""The same where the connection was closed: whoever did that is gone, or calls again at once."""
 _MOST_PINGS = 64
 """Pings without an answer on a slow link; more would only add to the queue."""
 
@@ -259,13 +261,13 @@ class Link:
         else:
             self._silent_ticks += 1
         self._heard = False
-        if self._silent_ticks >= _TICKS:
+        if self._silent_ticks >= (_TICKS_WITHOUT_CONNECTION if connection is None else _TICKS):
             if connection is not None:
                 self._connection = None
                 self._count(connection)
                 connection.abort()
             if self.up:
-                self._went_down()
+                self._went_down("its connection was closed" if connection is None else "it is silent")
         elif connection is not None:
             now = monotonic_ns()
             self._ping(connection, now)
@@ -279,11 +281,12 @@ class Link:
         log.info("%s is up: process %d is there", self.label, peer)
         self._callbacks.on_up(self.id, peer)
 
-    def _went_down(self) -> None:
+    def _went_down(self, why: str) -> None:
         self.up = False
         self._metrics.downs += 1
         self._metrics.changed_at = monotonic_ns()
-        log.warning("%s is down: nothing has come for %g s", self.label, self._limits.dead_after)
+        silence = self._silent_ticks * self._tick_seconds
+        log.warning("%s is down: %s, and nothing has come for %.2g s", self.label, why, silence)
         self._callbacks.on_down(self.id)
 
     # Numbers.

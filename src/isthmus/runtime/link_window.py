@@ -130,16 +130,22 @@ class LinkWindow:
         """Whether so little is under way that none of it can be waiting, even if we think the line twice as long."""
         return self.under_way <= self._full / 2
 
+    @property
+    def _hungry(self) -> bool:
+        """Whether there is no point in any pace. Where only a few words, or a slow producer's blocks, have gone over a
+        line, their rate says little of it: at their pace, a first block kept 20 Mbit/s shut for 20 s.
+        """
+        return self._empty or self.under_way < LEAST
+
     # Bytes.
 
     def accept(self, size: int, now: Nanos) -> None:
         """One more frame is under way."""
         starved = self.under_way < self._full
-        self.accepted += size
         if self.rate:
-            self._paced_until = max(now - _PACE_CREDIT, self._paced_until) + int(
-                size * SECOND / (self._gain * self.rate)
-            )
+            begins = max(now - _PACE_CREDIT, min(now, self._paced_until) if self._hungry else self._paced_until)
+            self._paced_until = begins + int(size * SECOND / (self._gain * self.rate))
+        self.accepted += size
         self._frames.append(_Accepted(self.accepted, self.reported, self._clock, starved))
 
     def report(self, octets: int, clock: int, now: Nanos) -> None:
@@ -194,6 +200,8 @@ class LinkWindow:
         if stale and self._full and not self._empty:
             self._drain_until = now + _LONGEST_DRAIN
             return None
+        if self._hungry:
+            return now
         return self._paced_until if self._paced_until - now > _FINEST_PACE else now
 
     # Pings.
