@@ -2,7 +2,8 @@
 
 BIN := .venv/bin
 SEED ?= 1
-RUNS ?= 2000
+RUNS ?= 10000
+MINUTES ?= 60
 # Every core that this machine lets us use. `make test WORKERS=0` runs in one process, for a debugger.
 WORKERS ?= logical
 
@@ -15,7 +16,7 @@ help: ## this list
 setup:
 	@scripts/setup
 
-demo: setup ## a causal group over real TCP, under load, through a kill -9, with verdicts
+demo: setup ## two sites over an emulated WAN with 1, 2 and 4 links, a gateway killed, with verdicts
 	$(BIN)/isthmus demo
 
 test: lint ## lint, then all tests on all cores
@@ -34,10 +35,8 @@ format: setup ## lets ruff mend what it can
 bench: setup ## all benchmarks
 	$(BIN)/isthmus bench
 
-soak: setup ## a long simulated campaign; SEED=1 RUNS=2000 are the defaults
-	$(BIN)/isthmus simulate examples/fifo-group.toml --seed $(SEED) --runs $(RUNS)
-	$(BIN)/isthmus simulate examples/causal-group.toml --seed $(SEED) --runs $(RUNS)
-	$(BIN)/isthmus simulate examples/total-group.toml --seed $(SEED) --runs $(RUNS)
+soak: setup ## the long simulated campaign over all examples; SEED=1 RUNS=10000 MINUTES=60 are the defaults
+	$(BIN)/python scripts/soak --seed $(SEED) --runs $(RUNS) --minutes $(MINUTES)
 
 clean: ## removes caches and build output; keeps .venv and traces
 	rm -rf build dist src/*.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -147,20 +147,6 @@ def test_run_prints_what_became_of_everybody(tmp_path: Path) -> None:
     assert ran.json["delivered"] == 3 * sum(ran.json["accepted"].values()) > 0
 
 
-# demo
-
-
-def test_demo_survives_a_kill_and_says_so(tmp_path: Path) -> None:
-    demo = spawn("demo", "--seconds", 8, "--rate", 200, "--trace", tmp_path, "-o", "json")
-    assert (demo.code, demo.err) == (0, "")
-    assert demo.json["violations"] == []
-    assert {verdict["property"] for verdict in demo.json["verdicts"]} >= {"integrity", "agreement", "fifo", "causal"}
-    assert "violated" not in {verdict["verdict"] for verdict in demo.json["verdicts"]}
-    assert demo.json["figures"]["deliveries"] > 1000
-    assert demo.json["figures"]["next_view_after_kill_ms"] > 0
-    assert {path.name for path in tmp_path.iterdir()} == {f"demo.demo.p{number}.jsonl" for number in range(1, 6)}
-
-
 # bench
 
 

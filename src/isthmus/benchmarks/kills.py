@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -37,7 +37,7 @@ AFTER = 2.5
 """Seconds until a killed gateway is started anew."""
 STABLE_WITHIN = 60.0
 LAST: Nanos = 10 * SECOND
-"""How long after the last kill a standstill is put down to it."""
+"""How long after its return a standstill is put down to the death of a site, unless it dies again."""
 
 
 class Kill(Struct, frozen=True):
@@ -87,8 +87,9 @@ class KilledSites(JoinedSites):
             if process.startswith("p"):
                 await self[site].send(process, rate=RATE)
 
-    async def kill(self) -> tuple[Nanos, Nanos]:
-        """One kill, and the victim's return. Returns when it was, and when it was noticed, by the traces' clock."""
+    async def kill(self) -> tuple[Nanos, Nanos, Nanos]:
+        """One kill, and the victim's return. Returns, by the traces' clock, when it was, when it was noticed, and until
+        when a standstill is put down to it: that a gateway comes back is another event."""
         child = self._next_victim()
         names = child.assignment.members
         at = time.time_ns()
@@ -99,11 +100,11 @@ class KilledSites(JoinedSites):
             await self._next_life(child)
             noticed = time.time_ns()
             await self.load(NEAR)
-        else:
-            await asyncio.sleep(AFTER)
-            noticed = at
-            await child.restart()
-        return at, noticed
+            return at, noticed, noticed + LAST
+        await asyncio.sleep(AFTER)
+        over = time.time_ns()
+        await child.restart()
+        return at, at, over
 
     def _next_victim(self) -> Child:
         if self.victim == "site":
@@ -129,7 +130,7 @@ async def kill_again_and_again(
 ) -> Outcome:
     """`rounds` kills of one kind in one run, and the verdicts on its traces."""
     trace = directory / "trace"
-    kills: list[tuple[Nanos, Nanos]] = []
+    kills: list[tuple[Nanos, Nanos, Nanos]] = []
     async with KilledSites(directory, victim, trace) as sites:
         await sites.linked()
         for site in (NEAR, FAR):
@@ -148,19 +149,21 @@ async def kill_again_and_again(
     return Outcome(
         victim=victim,
         kills=tuple(
-            _timed(events, at, noticed, until)
-            for (at, noticed), until in zip(kills, [*(at for at, _ in kills[1:]), kills[-1][0] + LAST], strict=True)
+            _timed(events, at, noticed, min(until, following))
+            for (at, noticed, until), following in zip(kills, [*(kill[0] for kill in kills[1:]), 1 << 63], strict=True)
         ),
         messages=sum(event.event == "send" for event in events),
         report=judge(events, PROMISED["causal"]),
     )
 
 
-async def measure(directory: Path, rounds: int, progress: Callable[[], None]) -> AsyncIterator[Outcome]:
+async def measure(directory: Path, rounds: int, progress: Callable[[], None]) -> list[Outcome]:
+    outcomes = []
     for victim in VICTIMS:
         here = directory / victim
         here.mkdir()
-        yield await kill_again_and_again(here, victim, rounds, progress)
+        outcomes.append(await kill_again_and_again(here, victim, rounds, progress))
+    return outcomes
 
 
 def certify_death(trace: Path, run: str, system: str, process: str, killed_at: Nanos) -> None:
@@ -190,7 +193,7 @@ def _timed(events: Sequence[Event], at: Nanos, noticed: Nanos, until: Nanos) -> 
 
 
 def _flowing_again(events: Sequence[Event], at: Nanos, until: Nanos) -> Nanos:
-    """When the longest standstill between a kill and the next was over, in the direction in which it was longer."""
+    """When the longest standstill between these times was over, in the direction in which it was longer."""
     over = at
     longest: Nanos = 0
     for system in (NEAR, FAR):

@@ -57,6 +57,12 @@ def table(title: str, *columns: str) -> Table:
 
 def tracked(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     """Show progress on standard error while `items` come. Silent where nobody watches."""
+    with progress_bar() as progress:
+        yield from progress.track(items, total=total, description=what)
+
+
+def progress_bar() -> Progress:
+    """For work whose steps come in another way than one by one; see `tracked`."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,5 +70,4 @@ def tracked(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        yield from progress.track(items, total=total, description=what)
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)

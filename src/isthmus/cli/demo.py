@@ -1,32 +1,52 @@
-"""`isthmus demo`: a causal group of five OS processes over real TCP, under load, through a `kill -9`."""
+"""`isthmus demo`: two sites joined over an emulated WAN, with 1, 2 and 4 links; then a gateway dies under load."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
+from msgspec import Struct
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from isthmus.adapters.embedded import plan, spawn
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, out, print_json, table
-from isthmus.cli.load import VARIABLE, Load
-from isthmus.core.ids import SECOND
+from isthmus.benchmarks import failover
+from isthmus.benchmarks.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout, Traffic
+from isthmus.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.runtime.loop import run as run_loop
 from isthmus.simulator.oracles import judge
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.reader import read_trace
-from isthmus.trace.schema import Event, Report
-from isthmus.trace.writer import JsonlSink
+from isthmus.trace.schema import Report
 
-PROCESSES = ("p1", "p2", "p3", "p4", "p5")
-VICTIM = "p4"
-APPLICATION = "isthmus.cli.load:application"
+WARM_UP = 2.0
+CRASH_SECONDS = 4.0
+"""At least so long is the run in which a gateway dies: its fellows miss it after one second."""
+LOOK_EVERY = 0.2
+STEP_WITHIN = 40.0
+"""Seconds, beside those that it is meant to take, after which a step of the demo has failed."""
+
+
+class Throughput(Struct, frozen=True):
+    """What so many links carried; `share` is payload of what the lines can carry at most."""
+
+    links: int
+    messages_per_second: float
+    share: float
+    speed_up: float
+
+
+class Result(Struct, frozen=True):
+    """The whole demo, as `-o json` prints it."""
+
+    line: str
+    throughput: list[Throughput]
+    figures: failover.Figures
+    verdicts: list[object]
+    violations: list[object]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,115 +54,120 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long to send.", min=2, max=600)] = 8,
-    rate: Annotated[float, typer.Option(help="Messages per second and process.", min=1, max=20_000)] = 1500,
+    seconds: Annotated[float, typer.Option(help="How long to measure each number of links.", min=1, max=600)] = 6,
+    rate: Annotated[float, typer.Option(help="Messages/s and process while a gateway dies.", min=1, max=5000)] = 250,
+    links: Annotated[list[int] | None, typer.Option(help="Links to measure; again for more.", min=1, max=16)] = None,
     trace: Annotated[Path | None, typer.Option(help="Keep the traces in this directory.")] = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
-    """Run a causal group of five OS processes over TCP, kill one of them, and judge the traces."""
+    """Join two systems over an emulated WAN with 1, 2 and 4 links, kill a gateway under load, judge the traces."""
+    numbers = sorted(set(links or (1, 2, 4)))
+    human = output is Output.HUMAN
+    if human:
+        out.print(f"Two causal systems, {NEAR} and {FAR}, joined over an emulated WAN: {LINE}. All processes are real.")
+        out.print(f"One busy process of {NEAR} sends messages of {SIZE} B; a process of {FAR} counts them.")
     with tempfile.TemporaryDirectory(prefix="isthmus-demo-") as temporary:
-        directory = trace or Path(temporary)
-        if output is Output.HUMAN:
-            out.print(
-                f"Five processes, one causal group, real TCP: {rate:,.0f} messages/s from each, for {seconds:g} s."
+        directory = trace or Path(temporary) / "trace"
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            throughput = run_loop(_measure_all(Path(temporary), numbers, seconds))
+            if human:
+                print_throughput(throughput)
+                out.print(
+                    f"Now every process of both sites sends {rate:,.0f} messages/s. Half-way through, a gateway of "
+                    f"{NEAR} is killed with SIGKILL: {failover.VICTIM}, the sequencer."
+                )
+            killed_at = run_loop(
+                _crash(Path(temporary), directory, max(2, *numbers), rate, max(CRASH_SECONDS, seconds))
             )
-            out.print(f"Half-way through, {VICTIM} is killed with SIGKILL.")
-        killed_at = run_loop(_play(directory, Load(rate, 100, seconds)))
-        _certify_death(directory, killed_at)
-        read = read_trace([directory])
-        events = list(read.events())
+        except (ChildFailed, TimeoutError) as problem:
+            fail(f"the demo could not be run to its end: {problem or 'a step took far too long'}")
+        events = list(read_trace([directory]).events())
         report = judge(events, PROMISED["causal"])
-    figures = _figures(events, killed_at)
-    if output is Output.JSON:
-        print_json({"verdicts": report.verdicts, "violations": report.violations, "figures": figures})
+        figures = failover.figures_of(events, killed_at)
+    if human:
+        print_survival(report, figures, trace)
     else:
-        _print(report, figures, trace)
+        print_json(Result(str(LINE), throughput, figures, [*report.verdicts], [*report.violations]))
     return VIOLATED if report.violated else HOLDS
 
 
-async def _play(directory: Path, load: Load) -> int:
-    """The run. Returns when the victim was killed, in nanoseconds of the trace's clock."""
-    spec, listeners = plan(PROCESSES, "causal", system="demo", run="demo", trace=str(directory), trace_sync=True)
-    environment = {**os.environ, VARIABLE: msgspec.json.encode(load).decode()}
-    children = {
-        name: await spawn(spec, name, APPLICATION, listener, together=True, env=environment)
-        for name, listener in listeners.items()
-    }
-    try:
-        await _watch("sending", load.seconds / 2 + 1)
-        children[VICTIM].kill()
-        killed_at = time.time_ns()
-        await _watch(f"{VICTIM} is dead, the others go on", load.seconds / 2 + 1)
-        for name, child in children.items():
-            if name != VICTIM:
-                child.terminate()
-        await asyncio.wait_for(asyncio.gather(*(child.wait() for child in children.values())), timeout=30)
-    finally:
-        for child in children.values():
-            if child.returncode is None:
-                child.kill()
-    return killed_at
+# Running.
 
 
-def _certify_death(directory: Path, killed_at: int) -> None:
-    """Who was killed could not say so. We killed it, so we can: its log ends here."""
-    log = next(log for log in read_trace([directory]).logs.values() if log.process == VICTIM)
-    index = log.events[-1].index + 1 if log.events else 0
-    note = "killed with SIGKILL by the demo"
-    row = Event(
-        run=log.run,
-        system=log.system,
-        process=log.process,
-        role=log.role,
-        index=index,
-        event="crash",
-        time_ns=killed_at,
-        note=note,
-    )
-    sink = JsonlSink(directory / f"{log.run}.{log.system}.{log.process}.jsonl")
-    sink.write([row])
-    sink.close()
+async def _measure_all(directory: Path, numbers: list[int], seconds: float) -> list[Throughput]:
+    results: list[Throughput] = []
+    for links in numbers:
+        async with asyncio.timeout(WARM_UP + seconds + STEP_WITHIN):
+            rate = await _measure(directory, links, seconds)
+        raw = links * (LINE.rate or 0) / 8 / SIZE
+        first = results[0] if results else None
+        speed_up = rate / first.messages_per_second if first is not None else 1.0
+        results.append(Throughput(links, rate, rate / raw, speed_up))
+    return results
 
 
-async def _watch(what: str, seconds: float) -> None:
-    columns = (TextColumn("{task.description:<32}"), BarColumn())
+async def _measure(directory: Path, links: int, seconds: float) -> float:
+    """Messages per second from one process at one site to one at the other, as fast as the links let it."""
+    layout = Layout(processes=(1, 1), gateways=gateways_for(links), links=links, line=LINE)
+    settings = {"window_messages": 1 << 17, "window_bytes": WINDOW_PER_LINK * links}
+    async with JoinedSites(layout, directory, run=f"links-{links}", settings=settings) as sites:
+        await sites.linked()
+        await sites[NEAR].send("p1", size=SIZE)
+        await asyncio.sleep(min(WARM_UP, seconds))
+        before = await sites[FAR].figures()
+        await _watch(sites, "1 link" if links == 1 else f"{links} links", seconds)
+        return Traffic(before, await sites[FAR].figures()).imported_per_second("p1")
+
+
+async def _crash(directory: Path, trace: Path, links: int, rate: float, seconds: float) -> int:
+    layout = Layout(gateways=gateways_for(links), links=links, line=LINE)
+    async with asyncio.timeout(seconds + STEP_WITHIN + failover.STABLE_WITHIN):
+        return await failover.through_a_kill(directory, trace, layout, rate, seconds, _watch)
+
+
+async def _watch(sites: JoinedSites, what: str, seconds: float) -> None:
+    """Let time pass, and show how much arrives."""
+    columns = (TextColumn("{task.description:<34}"), BarColumn(), TextColumn("{task.fields[rate]:>8,.0f} messages/s"))
     with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
-        task = progress.add_task(what, total=seconds)
+        task = progress.add_task(what, total=seconds, rate=0.0)
         started = time.perf_counter()
+        if progress.disable:
+            await asyncio.sleep(seconds)
+            return
         while (elapsed := time.perf_counter() - started) < seconds:
-            progress.update(task, completed=elapsed)
-            await asyncio.sleep(0.1)
+            await _look(sites, progress, task, elapsed)
         progress.update(task, completed=seconds)
 
 
-def _figures(events: list[Event], killed_at: int) -> dict[str, Any]:
-    """What a user asks first: how much, how fast, how long was the hiccup."""
-    sent_at = {_message(event): event.time_ns for event in events if event.event == "send"}
-    delivered = [event for event in events if event.event == "deliver"]
-    delays = sorted(event.time_ns - sent_at[_message(event)] for event in delivered if _message(event) in sent_at)
-    views = [event.time_ns for event in events if event.event == "view" and event.time_ns > killed_at]
-    elapsed = max(event.time_ns for event in delivered) - min(event.time_ns for event in delivered)
-    return {
-        "messages": len(sent_at),
-        "deliveries": len(delivered),
-        "deliveries_per_second": round(len(delivered) * SECOND / elapsed),
-        "latency_ms": {f"p{p}": round(delays[len(delays) * p // 100] / 1e6, 2) for p in (50, 90, 99)},
-        "next_view_after_kill_ms": round((min(views) - killed_at) / 1e6) if views else None,
-    }
+async def _look(sites: JoinedSites, progress: Progress, task: TaskID, elapsed: float) -> None:
+    before = await sites[FAR].figures()
+    await asyncio.sleep(LOOK_EVERY)
+    arrived = Traffic(before, await sites[FAR].figures())
+    progress.update(task, completed=elapsed, rate=arrived.imported_per_second("p1"))
 
 
-def _message(event: Event) -> tuple[str | None, int | None]:
-    return event.origin_process, event.origin_seq
+# Printing.
 
 
-def _print(report: Report, figures: dict[str, Any], trace: Path | None) -> None:
-    latency = figures["latency_ms"]
+def print_throughput(throughput: list[Throughput]) -> None:
+    listing = table(
+        "what parallel links are worth, causal order kept", "links", "messages/s", "share of raw", "speed-up"
+    )
+    for each in throughput:
+        row = (str(each.links), f"{each.messages_per_second:,.0f}", f"{each.share:.0%}", f"{each.speed_up:.2f} ×")
+        listing.add_row(*row)
+    out.print(listing)
+
+
+def print_survival(report: Report, figures: failover.Figures, trace: Path | None) -> None:
     listing = table("figures", "what", "measured")
-    listing.add_row("messages sent", f"{figures['messages']:,}")
-    listing.add_row("deliveries", f"{figures['deliveries']:,}")
-    listing.add_row("deliveries per second", f"{figures['deliveries_per_second']:,}")
-    listing.add_row("latency p50 / p90 / p99", " / ".join(f"{value} ms" for value in latency.values()))
-    listing.add_row("new view after the kill", f"{figures['next_view_after_kill_ms']} ms")
+    listing.add_row("messages sent", f"{figures.messages:,}")
+    listing.add_row("deliveries at application processes", f"{figures.deliveries:,}")
+    latency = " / ".join(f"{value:g} ms" for value in figures.latency_ms.values())
+    listing.add_row("latency between the sites, p50 / p90 / p99", latency)
+    listing.add_row("new view after the kill", f"{figures.next_view_after_kill_ms} ms")
+    listing.add_row("messages flowed again after", f"{figures.flowed_again_after_ms} ms")
     out.print(listing)
     verdicts = table("verdicts, from the traces alone", "property", "verdict", "checked")
     for verdict in report.verdicts:
@@ -152,8 +177,8 @@ def _print(report: Report, figures: dict[str, Any], trace: Path | None) -> None:
     for violation in report.violations[:5]:
         out.print(f"  {violation.why}", markup=False)
     if report.violated:
-        out.print("[red]The group broke its promise.[/red]")
+        out.print("[red]The joined systems broke their promise.[/red]")
     else:
-        out.print("[green]Causal order kept, nothing lost, nothing twice, through the crash.[/green]")
+        out.print("[green]Causal order kept across both sites, nothing lost, nothing twice, through the crash.[/green]")
     if trace is not None:
-        out.print(f"Traces are in {trace}; try: isthmus story {trace} demo/p1/100", markup=False)
+        out.print(f"Traces are in {trace}; try: isthmus story {trace} {NEAR}/p1/100", markup=False)

@@ -62,6 +62,7 @@ class Export:
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
         self._void: set[LinkId] = set()
+        self._unspent: set[LinkId] = set()
         if late:
             self.links_up.update(dict.fromkeys(self._my_links, False))
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
@@ -238,6 +239,9 @@ class Export:
         self._out = out
         if self._caught_up:
             self.share.begin(list(self.outstanding.after(final)), links, self.leads)
+        unspent, self._unspent = self._unspent, set()
+        for link in sorted(unspent):
+            self.share.ready(link)
 
     def catch_up(self, pdu: SiteState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
         """What a fellow has kept from before our time. Only now can our links be of use."""
@@ -313,6 +317,8 @@ class Export:
     def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
         assert self._out is not None
         if link in self._void:
+            # Nothing went onto the link, so it will not say again that it is ready.
+            self._unspent.add(link)
             return
         messages = self.outstanding.messages(runs)
         self._out.carried.append(Carried("transfer", link, messages))

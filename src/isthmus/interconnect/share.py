@@ -102,8 +102,8 @@ class Sequenced:
 
     The leader numbers `_waiting`; every gateway parks what it is to carry until its own system has delivered it and,
     when striped, the link is ready. A link of a fellow asks for its next block as soon as it has taken one: what the
-    sequencer takes to answer is then no time of the link's. (When it asked only once it was ready again, eight links of
-    20 Mbit/s carried 47 % on a busy machine.)
+    sequencer takes to answer is then no time of the link's. (Where it asks only once it is ready again, eight links of
+    20 Mbit/s carry a tenth to a fifth less on a machine that others keep busy, measured in turn.)
     """
 
     window = WINDOW

@@ -1,0 +1,124 @@
+"""A gateway is killed in the middle of a traced run of two joined sites: the run, and what its traces say of it.
+
+The victim is the first gateway of the near site, the worst one to lose: it is the sequencer of what goes out, and leads
+whatever comes in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec import Struct
+
+from isthmus.benchmarks.joined_sites import FAR, NEAR, JoinedSites, Layout
+from isthmus.core.ids import MILLISECOND, SECOND, Nanos
+from isthmus.trace.reader import read_trace
+from isthmus.trace.schema import Event
+from isthmus.trace.writer import JsonlSink
+
+RUN = "demo"
+VICTIM = "g1"
+STABLE_WITHIN = 40.0
+"""Seconds for everything that was sent to become stable everywhere, after the kill and the end of the load."""
+
+Watch = Callable[[JoinedSites, str, float], Awaitable[None]]
+"""Lets so many seconds pass, and shows what goes on meanwhile; the text says what that is."""
+
+
+class Figures(Struct, frozen=True):
+    """What a user asks first: how much, how fast, how long was the hiccup. Of application processes only.
+
+    Latencies are between the sites and from before the kill. `flowed_again_after_ms` is when messages arrived again, in
+    the direction in which they stood still the longest.
+    """
+
+    messages: int
+    deliveries: int
+    deliveries_per_second: int
+    latency_ms: dict[str, float]
+    next_view_after_kill_ms: int | None
+    flowed_again_after_ms: int | None
+
+
+async def through_a_kill(
+    directory: Path, trace: Path, layout: Layout, rate: float, seconds: float, watch: Watch
+) -> Nanos:
+    """Every process of both sites sends at `rate`; half-way the victim gets SIGKILL. All traces go to `trace`.
+
+    Returns when it was killed, by the clock of the traces.
+    """
+    settings = {"trace": str(trace), "trace_sync": True}
+    victim = f"{NEAR}/{VICTIM}"
+    async with JoinedSites(layout, directory, run=RUN, apart=[victim], settings=settings) as sites:
+        await sites.linked()
+        for site in (NEAR, FAR):
+            for process in layout.members(site)[0]:
+                await sites[site].send(process, rate=rate)
+        await watch(sites, f"{layout.links} links, traced", seconds / 2)
+        killed_at = time.time_ns()
+        await sites[victim].kill()
+        await watch(sites, f"{victim} is dead, the others go on", seconds / 2)
+        for site in (NEAR, FAR):
+            await sites[site].quiet()
+        await asyncio.gather(*(sites[site].stable(STABLE_WITHIN) for site in (NEAR, FAR)))
+        await sites.close()
+    certify_death(trace, NEAR, VICTIM, killed_at)
+    return killed_at
+
+
+def certify_death(trace: Path, system: str, process: str, killed_at: Nanos) -> None:
+    """Who was killed could not say so. We killed it, so we can: its log ends here."""
+    log = next(log for log in read_trace([trace]).logs.values() if (log.system, log.process) == (system, process))
+    row = Event(
+        run=log.run,
+        system=log.system,
+        process=log.process,
+        role=log.role,
+        index=log.events[-1].index + 1 if log.events else 0,
+        event="crash",
+        time_ns=killed_at,
+        note="killed with SIGKILL by whoever ran it",
+    )
+    sink = JsonlSink(trace / f"{log.run}.{log.system}.{log.process}.jsonl")
+    sink.write([row])
+    sink.close()
+
+
+def figures_of(events: Sequence[Event], killed_at: Nanos) -> Figures:
+    sent_at = {_message(event): event.time_ns for event in events if event.event == "send"}
+    delivered = [event for event in events if event.event == "deliver" and event.role == "app"]
+    delays = sorted(
+        event.time_ns - sent_at[_message(event)]
+        for event in delivered
+        if event.origin_system != event.system and event.time_ns < killed_at and _message(event) in sent_at
+    ) or [0]
+    views = [event.time_ns for event in events if event.event == "view" and event.time_ns > killed_at]
+    times = [event.time_ns for event in delivered]
+    elapsed = max(times) - min(times)
+    return Figures(
+        messages=len(sent_at),
+        deliveries=len(delivered),
+        deliveries_per_second=round(len(delivered) * SECOND / elapsed),
+        latency_ms={f"p{p}": round(delays[len(delays) * p // 100] / MILLISECOND, 1) for p in (50, 90, 99)},
+        next_view_after_kill_ms=round((min(views) - killed_at) / MILLISECOND) if views else None,
+        flowed_again_after_ms=_flowed_again(delivered, killed_at),
+    )
+
+
+def _flowed_again(delivered: Sequence[Event], killed_at: Nanos) -> int | None:
+    """How long after the kill the longest pause of either direction was over, in milliseconds."""
+    over: list[tuple[Nanos, Nanos]] = []
+    for system in (NEAR, FAR):
+        came = sorted(event.time_ns for event in delivered if event.system == system != event.origin_system)
+        gaps = [(later - earlier, later) for earlier, later in pairwise(came) if later > killed_at]
+        if gaps:
+            over.append(max(gaps))
+    return round((max(over)[1] - killed_at) / MILLISECOND) if over else None
+
+
+def _message(event: Event) -> tuple[str | None, str | None, int | None]:
+    return event.origin_system, event.origin_process, event.origin_seq
