@@ -11,11 +11,11 @@ from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
 from isthmus.interconnect.simulation_table import Fixed
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.group import GroupMember
-from isthmus.simulator.campaign import Source
 from isthmus.simulator.faults import FaultPlan
 from isthmus.simulator.nemesis import Nemesis
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
+from isthmus.simulator.standard import Source
 from isthmus.simulator.world import Host, World
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -7,16 +7,30 @@ import pytest
 from isthmus.benchmarks.mutants import hunt
 from isthmus.ordering.causal import CausalOrder
 from isthmus.simulator import mutants
+from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutants import CATALOGUE, Mutant, alive, find
+from isthmus.simulator.standard import Scenario, standard
 
 LIMIT = 300
 """Most take one to ten seeds, the most elusive (`place-not-safe`) about ninety."""
+
+SCENARIOS: tuple[Scenario, ...] = tuple(dict.fromkeys(mutant.scenario for mutant in JOIN_MUTANTS))
+CLEAN = 8
+"""Seeds of every scenario in which nothing may be found when nothing is wrong."""
 
 
 @pytest.mark.parametrize("mutant", CATALOGUE, ids=lambda mutant: mutant.name)
 def test_the_mutant_is_caught(mutant: Mutant) -> None:
     catch = hunt(mutant, LIMIT)
     assert catch.seeds, f"{mutant.name} got away for {LIMIT} seeds: {mutant.mistake}"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_without_a_mistake_nothing_is_found_where_mutants_are_hunted(scenario: Scenario) -> None:
+    for seed in range(1, CLEAN + 1):
+        outcome = run_seed(standard(scenario, "causal"), seed)
+        assert not outcome.violated, f"{scenario}, seed {seed}: {outcome.stuck or outcome.broken or outcome.report}"
 
 
 def test_code_without_a_mistake_is_not_accused(monkeypatch: pytest.MonkeyPatch) -> None:

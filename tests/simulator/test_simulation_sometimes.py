@@ -74,10 +74,18 @@ def test_some_cases_need_two_faults_together() -> None:
 
 
 def test_joins_bring_links_gateways_and_epochs() -> None:
-    of_gateways = {"gateway crashed", "sequencer crashed", "epoch"}
+    of_gateways = {
+        "gateway crashed",
+        "sequencer crashed",
+        "gateway came back",
+        "epoch",
+        "block of an older epoch",
+    }
     assert of_gateways <= set(expected(joined("causal", "crashes = 1")))
-    assert "number before its turn" in expected(joined("causal", ""))
-    assert "number before its turn" not in expected(joined("fifo", ""))
+    of_numbers = {"number before its turn", "window full"}
+    assert of_numbers <= set(expected(joined("causal", "")))
+    assert not of_numbers & set(expected(joined("fifo", "")))
+    assert "link cut" in expected(joined("fifo", "link-cuts = 1"))
     assert not of_gateways & set(expected(group("causal", "[simulation.faults]\ncrashes = 1")))
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from isthmus.simulator.campaign import run_seeds
 from isthmus.simulator.mutants import CATALOGUE, Mutant
-from isthmus.simulator.standard import standard_group, stormy_group
+from isthmus.simulator.standard import standard
 
 SEED_LIMIT = 2000
 """A mutant that survives this many seeds has got away."""
@@ -25,9 +25,8 @@ class Catch(Struct, frozen=True):
 
 
 def hunt(mutant: Mutant, limit: int = SEED_LIMIT, jobs: int = 1) -> Catch:
-    """Run seeds 1, 2, 3, … of its group with this mistake until a run fails."""
-    source = stormy_group(mutant.order) if mutant.stormy else standard_group(mutant.order)
-    outcomes = run_seeds(source, range(1, limit + 1), mutant=mutant.name, jobs=jobs)
+    """Run seeds 1, 2, 3, … of its scenario with this mistake until a run fails."""
+    outcomes = run_seeds(standard(mutant.scenario, mutant.order), range(1, limit + 1), mutant=mutant.name, jobs=jobs)
     for count, outcome in enumerate(outcomes, 1):
         if outcome.violated:
             violated = [verdict.property for verdict in outcome.report.violated]

@@ -53,13 +53,14 @@ def simulate(
     source = (topology.read_text(), str(topology))
     counts: Counter[str] = Counter()
     failures: list[Outcome] = []
-    deliveries = 0
+    deliveries = outside = 0
     verdicts: dict[str, Counter[str]] = {}
     try:
         outcomes = run_seeds(source, seeds, mutant=mutant, trace=trace, jobs=jobs)
         for outcome in tracked(outcomes, runs, "simulating"):
             counts.update(outcome.sometimes)
             deliveries += outcome.deliveries
+            outside += bool(outcome.outside)
             for verdict in outcome.report.verdicts:
                 verdicts.setdefault(verdict.property, Counter())[verdict.verdict] += 1
             if outcome.violated:
@@ -75,6 +76,7 @@ def simulate(
         "deliveries": deliveries,
         "verdicts": {name: dict(answers) for name, answers in verdicts.items()},
         "violated": len(failures),
+        "outside": outside,
         "failures": [_failure(outcome, topology, mutant) for outcome in failures],
         "sometimes": cases,
     }
@@ -121,3 +123,7 @@ def _print(result: dict[str, Any], failures: list[Outcome], runs: int) -> None:
         out.print(f"… and {len(failures) - SHOWN_FAILURES} more failing seeds")
     verdict = f"[red]{len(failures)} of {runs} runs failed[/red]" if failures else "[green]no violation[/green]"
     out.print(f"{verdict} in {runs:,} runs, {result['deliveries']:,} deliveries")
+    if result["outside"]:
+        out.print(
+            f"{result['outside']} of the runs left the model (no quorum, or no gateway): nothing is promised there"
+        )

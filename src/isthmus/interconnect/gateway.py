@@ -101,7 +101,7 @@ class JoinGateway:
     @property
     def is_caught_up(self) -> bool:
         """Whether this gateway knows all that its fellows know of the time before it came."""
-        return all(imports.ready for imports in self.imports.values())
+        return self._first_view is not None and all(imports.ready for imports in self.imports.values())
 
     # The own system
 
@@ -163,6 +163,10 @@ class JoinGateway:
         too_early, self._too_early = self._too_early, []
         for source, pdus in too_early:
             self.from_site(source, pdus, now, out)
+        if not self.exports:
+            # A gateway that no join uses has nothing to be told.
+            self._inherit()
+            self._confirmed(True, out)
         self._end_of_step(out)
 
     def _state(self, join: int, view: View) -> Iterator[SiteState]:

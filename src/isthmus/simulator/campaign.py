@@ -17,9 +17,9 @@ from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.mutants import alive, find
 from isthmus.simulator.run import Outcome, simulate
+from isthmus.simulator.standard import Source
 
-Source = tuple[str, str]
-"""The text of a topology file and its name."""
+__all__ = ["Source", "run_seed", "run_seeds"]
 
 _topologies: dict[Source, Topology] = {}
 

@@ -15,6 +15,7 @@ from isthmus.core.pdu import LinkPdu
 from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.interconnect.simulation_table import Exponential, Fixed, LinkNetwork
 from isthmus.simulator.network import FRAME_OVERHEAD
+from isthmus.simulator.watch import LinkWatch
 from isthmus.simulator.world import Host, World
 
 DEAD_AFTER: Nanos = 300 * MILLISECOND
@@ -24,10 +25,19 @@ RECONNECT: Nanos = 20 * MILLISECOND
 class Link:
     """One link. `slots` are its two ends; everything below comes in pairs, by end."""
 
-    def __init__(self, world: World, link: LinkId, slots: tuple[int, int], line: LinkNetwork, rng: Random) -> None:
+    def __init__(
+        self,
+        world: World,
+        link: LinkId,
+        slots: tuple[int, int],
+        line: LinkNetwork,
+        rng: Random,
+        watch: LinkWatch,
+    ) -> None:
         self.world = world
         self.id = link
         self.slots = slots
+        self._watch = watch
         self.bytes_sent = [0, 0]
         self.frames_sent = [0, 0]
         self._line = line
@@ -83,7 +93,7 @@ class Link:
         # First what was under way when the cut began, then what has been put on the link since.
         stalled, self._stalled = self._stalled, []
         for end, pdu in stalled:
-            self._step(end, "from_link", self.id, [pdu])
+            self._hand_over(end, pdu)
         queued, self._queued = self._queued, []
         for end, pdu in queued:
             self._carry(end, pdu)
@@ -111,6 +121,7 @@ class Link:
 
     def send(self, source: ProcessId, pdu: LinkPdu) -> None:
         end = 0 if self._host(0).id == source else 1
+        self._watch.sent(self.id, end, pdu)
         if self._connected is None:
             return
         if self._cuts or self._stalled or self._queued:
@@ -150,6 +161,11 @@ class Link:
         if self._cuts or self._stalled:
             self._stalled.append((end, pdu))
         else:
+            self._hand_over(end, pdu)
+
+    def _hand_over(self, end: int, pdu: LinkPdu) -> None:
+        if self._host(end).alive:
+            self._watch.arrived(self.id, end, pdu)
             self._step(end, "from_link", self.id, [pdu])
 
     def _step(self, end: int, action: str, *arguments: object) -> None:

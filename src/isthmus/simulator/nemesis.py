@@ -7,7 +7,7 @@ who is in trouble already; if not, it lets the fault pass. Safety is never spare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from isthmus.core.endpoint import View
@@ -74,7 +74,7 @@ class Nemesis:
         return max((view for view in views if view is not None), key=lambda view: view.number)
 
     def _can_spare(self, host: Host) -> bool:
-        """Whether a quorum stays, of the view and of any smaller view that may be about to replace it."""
+        """Whether a quorum stays, of the view and of every other view that may be about to replace it."""
         view = self._latest_view()
         suspected: set[ProcessId] = set()
         for slot in self.slots:
@@ -87,8 +87,28 @@ class Nemesis:
             if self._is_sound(self.world.hosts[slot_of(member)], member, view) and member not in suspected
         ]
         left = [member for member in sound if member != host.id]
-        enough = bool(left) and is_quorum(left, view.members) and is_quorum(left, sound)
+        enough = bool(left) and all(
+            is_quorum([member for member in left if member in members], members)
+            for members in (view.members, sound, *self._coming())
+        )
         return enough and self.spare({slot_of(host.id), *self._troubled()})
+
+    def _coming(self) -> list[Sequence[ProcessId]]:
+        """The members of every view that somebody has asked for or agreed to, and that may come yet."""
+        coming: list[Sequence[ProcessId]] = []
+        for slot in self.slots:
+            host = self.world.hosts[slot]
+            membership = group_of(host).membership
+            if host.alive and membership.attempt is not None:
+                coming.append(membership.attempt.asked)
+            if host.alive and membership.accepted is not None:
+                coming.append(membership.accepted.members)
+        return coming
+
+    def has_quorum(self) -> bool:
+        """Whether those of the latest view that have not crashed can go on."""
+        members = self._latest_view().members
+        return is_quorum([member for member in members if member not in self.world.crashed], members)
 
     def _is_sound(self, host: Host, member: ProcessId, view: View) -> bool:
         current = host.id == member and host.alive and host.doomed is None and host.view is not None

@@ -36,8 +36,11 @@ CASES: Final = {
     "link cut": "a link between systems was cut",
     "gateway crashed": "a gateway crashed",
     "sequencer crashed": "the first gateway of a system crashed",
+    "gateway came back": "a new process took the place of a gateway that was gone",
     "epoch": "a join began a new epoch",
+    "block of an older epoch": "a block arrived when a later epoch had begun",
     "number before its turn": "a block arrived before the numbers before it were delivered",
+    "window full": "a join had as much under way as it may",
     "back-pressure": "a process had messages and no credit",
 }
 
@@ -82,6 +85,9 @@ def expected(topology: Topology) -> list[str]:
         "gateway crashed": gateways and faults.crashes,
         "sequencer crashed": gateways and faults.crashes,
         "epoch": gateways and (faults.crashes or faults.link_cuts or faults.site_cuts),
+        "gateway came back": gateways and faults.crashes,
+        "block of an older epoch": gateways and (faults.crashes or faults.link_cuts or faults.site_cuts),
         "number before its turn": gateways and numbered,
+        "window full": gateways and numbered,
     }
     return [case for case in CASES if wanted.get(case, True)]

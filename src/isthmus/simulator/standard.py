@@ -1,11 +1,32 @@
-"""The standard test of one system: six processes under every fault at once, drawn anew for each seed.
+"""Standard tests: one system, or a few joined ones, under every fault at once, drawn anew for each seed.
 
-The files `examples/*-group.toml` say the same; this is for code that has no file at hand.
+The files `examples/*-group.toml` say the same of one system; this is for code that has no file at hand. The joined
+ones are small and never left in peace, so that a mistake shows within a few short runs.
 """
 
 from __future__ import annotations
 
-from isthmus.simulator.campaign import Source
+from typing import Literal, TypeAlias
+
+Source: TypeAlias = tuple[str, str]
+"""The text of a topology file and its name."""
+
+Scenario: TypeAlias = Literal[
+    "group",
+    "storm",
+    "striped",
+    "sets",
+    "fifo",
+    "logs",
+    "line",
+    "paths",
+    "turnover",
+    "striped cuts",
+    "fifo cuts",
+    "log cuts",
+    "mixed cuts",
+    "answers",
+]
 
 _GROUP = """
 [systems.site]
@@ -36,6 +57,74 @@ network = {{ delay = {{ mean = "2ms" }}, loss = 0.1, duplication = 0.05, reorder
 faults = {{ crashes = 4, partitions = 12, cuts = 12, slow = 1, joins = 2, leaves = 1, swarm = true }}
 """
 
+_SITE = """
+[systems.{name}]
+kind = "embedded"
+order = "{order}"
+heartbeat = "{heartbeat}"
+suspect-after = "{suspect}"
+processes = ["p1", "p2"{more}]
+gateways = {gateways}
+"""
+
+_JOIN = """
+[[joins]]
+between = ["{near}", "{far}"]
+order = "{order}"
+"""
+
+_SETS = """assign = "transfer-sets"
+transfer-sets = { g1 = ["p1"], g2 = ["*"] }
+"""
+
+_CRASHES = """
+[simulation]
+duration = "600ms"
+workload = { rate = 25, size = [16, 64], burst = 12, reply = 0.1 }
+network = { delay = { mean = "2ms" }, loss = 0.05, reordering = 0.1 }
+links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
+faults = { crashes = 2, partitions = 2, joins = 3, link-cuts = 6, swarm = true }
+"""
+
+_TURNOVER = """
+[simulation]
+duration = "1500ms"
+workload = { rate = 10, size = [16, 64], burst = 4, reply = 0.1 }
+network = { delay = { mean = "1ms" } }
+links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
+faults = { crashes = 8, joins = 8, link-cuts = 2 }
+"""
+
+_CUTS = """
+[simulation]
+duration = "1500ms"
+workload = { rate = 20, size = [16, 64], burst = 2, reply = 0.1 }
+network = { delay = { mean = "1ms" }, loss = 0.2 }
+links = { delay = { mean = "2ms" }, bandwidth = "20Mbit" }
+faults = { link-cuts = 12 }
+"""
+
+_ANSWERS = """
+[simulation]
+duration = "600ms"
+workload = { rate = 10, size = [16, 64], reply = 0.1 }
+network = { delay = { mean = "500us" }, loss = 0.05 }
+links = { delay = "50us" }
+faults = { cuts = 10 }
+"""
+
+_PATHS = """
+[[paths]]
+process = "a/*"
+links = [["a/g1", "b/g1"], ["b/g1", "c/g1"]]
+[[paths]]
+process = "b/*"
+links = [["b/g2", "a/g2"], ["b/g2", "c/g2"]]
+[[paths]]
+process = "c/*"
+links = [["c/g1", "a/g1"], ["a/g1", "b/g2"]]
+"""
+
 
 def standard_group(order: str) -> Source:
     """The topology of a group of this order."""
@@ -45,3 +134,55 @@ def standard_group(order: str) -> Source:
 def stormy_group(order: str) -> Source:
     """A group that is hardly ever left in peace: for what shows only when one view change runs into the next."""
     return _STORM.format(order=order), f"stormy {order} group"
+
+
+def _sites(*orders: str, gateways: int = 3, more: str = "", heartbeat: str = "10ms", suspect: str = "60ms") -> str:
+    """Systems a, b, … of these orders."""
+    return "".join(
+        _SITE.format(name=name, order=order, more=more, gateways=gateways, heartbeat=heartbeat, suspect=suspect)
+        for name, order in zip("abcd", orders, strict=False)
+    )
+
+
+def _slow_pair(order: str, gateways: int = 3, more: str = "") -> str:
+    """Two systems that take long to send a lost PDU again."""
+    return _sites(order, order, gateways=gateways, more=more, heartbeat="40ms", suspect="1s")
+
+
+def _join(near: str, far: str, order: str) -> str:
+    return _JOIN.format(near=near, far=far, order=order)
+
+
+def standard_join(scenario: Scenario) -> Source:
+    """Joined systems: two of one kind, or three, as the name says. `mixed` is a FIFO join of causal systems.
+
+    In `turnover` gateways come and go until nobody is left who was there at the beginning. Where it says `cuts`, links
+    fail and come back under load and nothing else does, so that messages of one origin go by one link after another. In
+    `answers` links are quicker than the systems that they join, so that an answer is back before its question is
+    everywhere.
+    """
+    causal, fifo = _join("a", "b", "causal"), _join("a", "b", "fifo")
+    line = causal + _join("b", "c", "causal")
+    triangle = fifo + _join("b", "c", "fifo") + _join("c", "a", "fifo")
+    texts: dict[Scenario, str] = {
+        "striped": _sites("causal", "causal") + causal + _CRASHES,
+        "sets": _sites("causal", "causal", gateways=2) + causal + _SETS + _CRASHES,
+        "fifo": _sites("fifo", "fifo") + fifo + _CRASHES,
+        "logs": _sites("total", "total") + causal + _CRASHES,
+        "line": _sites("causal", "causal", "causal", gateways=2) + line + _CRASHES,
+        "paths": _sites("fifo", "fifo", "fifo", gateways=2) + triangle + _PATHS + _CRASHES,
+        "turnover": _sites("causal", "causal") + causal + _TURNOVER,
+        "striped cuts": _slow_pair("causal") + causal + _CUTS,
+        "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
+        "log cuts": _slow_pair("total") + causal + _CUTS,
+        "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
+        "answers": _slow_pair("causal", gateways=2, more=', "p3", "p4"') + causal + _SETS + _ANSWERS,
+    }
+    return texts[scenario], f"standard {scenario} join"
+
+
+def standard(scenario: Scenario, order: str) -> Source:
+    """The topology of a scenario. The order is that of a group; a join has its own."""
+    if scenario == "group":
+        return standard_group(order)
+    return stormy_group(order) if scenario == "storm" else standard_join(scenario)

@@ -61,6 +61,7 @@ class World:
         self.steps = 0
         self.pdus_sent = 0
         self.hosts: dict[int, Host] = {}
+        self.crashed: set[ProcessId] = set()
         self._check = check
         self._queue: list[tuple[Nanos, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
@@ -109,6 +110,7 @@ class World:
 
     def crash(self, host: Host, why: str) -> None:
         host.alive = False
+        self.crashed.add(host.id)
         self.on_end(host)
         if host.log is not None:
             host.log.event("crash", self.now, note=why)
