@@ -11,10 +11,10 @@ from typing import Any, Self
 from runtime_support import soon, until
 
 from isthmus.benchmarks.joined_sites import Ports
+from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import Address, listen
-from isthmus.runtime.assembly import LIFE
 from isthmus.runtime.gateway import GatewayDriver
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.member import MemberDriver

@@ -10,12 +10,13 @@ from isthmus.simulator import mutants
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutants import CATALOGUE, Mutant, alive, find
+from isthmus.simulator.restart_mutants import RESTART_MUTANTS
 from isthmus.simulator.standard import Scenario, standard
 
 LIMIT = 300
 """Most take one to ten seeds, the most elusive (`place-not-safe`) about ninety."""
 
-SCENARIOS: tuple[Scenario, ...] = tuple(dict.fromkeys(mutant.scenario for mutant in JOIN_MUTANTS))
+SCENARIOS: tuple[Scenario, ...] = tuple(dict.fromkeys(mutant.scenario for mutant in (*JOIN_MUTANTS, *RESTART_MUTANTS)))
 CLEAN = 8
 """Seeds of every scenario in which nothing may be found when nothing is wrong."""
 

@@ -17,8 +17,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from isthmus.benchmarks.joined_sites import FAR, NEAR, Child, JoinedSites, Layout
-from isthmus.core.ids import SECOND, Nanos
-from isthmus.runtime.assembly import LIFE
+from isthmus.core.ids import LIFE, SECOND, Nanos
 from isthmus.simulator.oracles import judge
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.reader import read_trace

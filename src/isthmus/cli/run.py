@@ -16,12 +16,13 @@ from msgspec import structs
 from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.cli.load import Load, send_steadily
+from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
 from isthmus.interconnect.topology import System, Topology
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.assembly import LIFE, SystemSpec
+from isthmus.runtime.assembly import SystemSpec
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver

@@ -21,6 +21,11 @@ Nanos: TypeAlias = int
 
 SLOT_BITS = 16
 _SLOT_MASK = (1 << SLOT_BITS) - 1
+
+LIFE = 100
+"""Incarnations of a slot in one life of its system, which begins again when all its processes died at once: the first
+life begins with `p1`, the second one with `p1+100`. Who comes later within a life counts on from there."""
+
 _INCARNATION = re.compile(r"[1-9][0-9]{0,17}")
 
 MILLISECOND: Nanos = 1_000_000
@@ -36,6 +41,11 @@ def incarnation_of(slot: int, incarnation: int) -> ProcessId:
 
 def slot_of(process: ProcessId) -> int:
     return process & _SLOT_MASK
+
+
+def life_of(process: ProcessId) -> int:
+    """In which life of its system a process lives."""
+    return (process >> SLOT_BITS) // LIFE
 
 
 class MessageId(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
-from isthmus.core.ids import LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
 from isthmus.core.message import Message
 from isthmus.core.pdu import (
     Block,
@@ -33,6 +33,8 @@ from isthmus.interconnect.share import SHARES, Share
 
 FIRST_EPOCH = 1 << 16
 """Epochs count in the high bits; the low bits are the slot of the leader, so that no two leaders open the same one."""
+_LIFE_BITS = 40
+"""Above the count is the life of the sending site: one that was started again must not open an epoch a second time."""
 
 
 class Export:
@@ -45,7 +47,7 @@ class Export:
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
         self.plan = plan
         self.owner = owner
-        self.epoch = FIRST_EPOCH
+        self.epoch = self._first_epoch = FIRST_EPOCH | life_of(owner) << _LIFE_BITS
         self.opening = False
         self.outstanding = Outstanding()
         self.fellows: tuple[ProcessId, ...] = plan.fellows
@@ -103,7 +105,7 @@ class Export:
         return next((fellow for fellow in self.fellows if self._opened_by(fellow, self.epoch)), self.leader)
 
     def _opened_by(self, fellow: ProcessId, epoch: int) -> bool:
-        if epoch == FIRST_EPOCH:
+        if epoch == self._first_epoch:
             return fellow == self.leader
         return slot_of(fellow) == epoch & (FIRST_EPOCH - 1)
 

@@ -103,6 +103,11 @@ class JoinGateway:
         """Whether this gateway knows all that its fellows know of the time before it came."""
         return self._first_view is not None and all(imports.ready for imports in self.imports.values())
 
+    @property
+    def links(self) -> Collection[LinkId]:
+        """The links that end here."""
+        return self._join_of.keys()
+
     # The own system
 
     def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:

@@ -290,7 +290,7 @@ class Import:
         self._reported = 0
         resume = Resume(epoch, sorted(self.final.items()))
         # A gateway that its own system has left out, and that does not know it yet, may have opened this epoch. Whoever
-        # leads there now is behind, and what it carries is void: it has to go higher. To anybody else this says nothing.
+        # leads there now is behind, and what it carries is void: it has to go higher. To others this says nothing.
         behind = Broken(epoch - 1)
         out.links.extend((link, word) for link in self._my_links for word in (resume, behind))
         self._take_early(out)

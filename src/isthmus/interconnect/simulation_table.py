@@ -78,6 +78,8 @@ class LinkNetwork(Struct, frozen=True, kw_only=True):
 class Faults(Struct, frozen=True, kw_only=True):
     """At most how many of each in one run, per system; `link_cuts` and `site_cuts` (all links of a site) in all.
 
+    `restarts` are of systems that keep a journal: all processes die at once, and the system is started again.
+
     With `swarm` every run draws which kinds it has at all and how many of them; without, every run has all of them.
     Swarms find more: a run with many cuts and no crash visits states that an even mixture never sees.
     """
@@ -90,6 +92,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     leaves: int = 0
     link_cuts: int = 0
     site_cuts: int = 0
+    restarts: int = 0
     swarm: bool = False
 
 
@@ -213,6 +216,7 @@ def _faults(table: Table) -> Faults:
         leaves=table.integer("leaves", default.leaves, 0, MAX_FAULTS),
         link_cuts=table.integer("link-cuts", default.link_cuts, 0, MAX_FAULTS),
         site_cuts=table.integer("site-cuts", default.site_cuts, 0, MAX_FAULTS),
+        restarts=table.integer("restarts", default.restarts, 0, MAX_FAULTS),
         swarm=table.boolean("swarm", default.swarm),
     )
     table.close()

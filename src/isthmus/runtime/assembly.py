@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import (
+    LIFE,
     MILLISECOND,
     SECOND,
     Directory,
@@ -40,10 +41,6 @@ from isthmus.trace.writer import TraceFormat, open_log
 
 OrderName: TypeAlias = Literal["fifo", "causal", "total"]
 Delivery: TypeAlias = Literal["uniform", "fast"]
-
-
-LIFE = 100
-"""Incarnations of a slot in one life of its system: it begins with `p1`, then `p1+100`; who comes later counts on."""
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

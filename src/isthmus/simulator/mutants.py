@@ -10,10 +10,11 @@ from __future__ import annotations
 from isthmus.simulator.group_mutants import GROUP_MUTANTS
 from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutant import Mutant, alive
+from isthmus.simulator.restart_mutants import RESTART_MUTANTS
 
 __all__ = ["CATALOGUE", "Mutant", "alive", "find"]
 
-CATALOGUE: tuple[Mutant, ...] = (*GROUP_MUTANTS, *JOIN_MUTANTS)
+CATALOGUE: tuple[Mutant, ...] = (*GROUP_MUTANTS, *JOIN_MUTANTS, *RESTART_MUTANTS)
 
 
 def find(name: str) -> Mutant:

@@ -26,6 +26,7 @@ from itertools import combinations, pairwise
 from operator import getitem, le
 from typing import TypeAlias, get_args
 
+from isthmus.core.ids import LIFE
 from isthmus.trace.causality import Past, causal_pasts, direct_causes
 from isthmus.trace.history import NEVER, ProcessHistory, RunHistory, histories
 from isthmus.trace.schema import Answer, Event, Property, Report, Verdict, Violation
@@ -373,15 +374,15 @@ def _may_differ(history: RunHistory, process: ProcessHistory, other: ProcessHist
 def same_view(history: RunHistory) -> Finding:
     """Violated when two processes went from one view to the same next one and delivered different messages between."""
     found = Finding(history, "same_view")
-    stays: defaultdict[tuple[str, str, str], list[Stay]] = defaultdict(list)
+    stays: defaultdict[tuple[str, int, str, str], list[Stay]] = defaultdict(list)
     for process in history.members:
         messages, indices = list(process.deliveries), list(process.deliveries.values())
         for (start, number), (end, next_number) in pairwise(process.views):
             delivered = set(messages[bisect(indices, start) : bisect(indices, end)])
             has_gap = any(start < gap < end for gap in process.gaps)
-            stays[process.system, number, next_number].append((process, delivered, has_gap))
+            stays[process.system, _life(process), number, next_number].append((process, delivered, has_gap))
             found.checked += 1
-    for (system, number, next_number), same_stays in sorted(stays.items()):
+    for (system, _, number, next_number), same_stays in sorted(stays.items()):
         for (process, delivered, has_gap), (other, other_delivered, other_has_gap) in combinations(same_stays, 2):
             if delivered == other_delivered:
                 continue
@@ -396,6 +397,12 @@ def same_view(history: RunHistory) -> Finding:
             )
             found.violated(lacking, message, None, why)
     return found
+
+
+def _life(process: ProcessHistory) -> int:
+    """Which life of its system a process belongs to: in each of them, views are counted from 1."""
+    _, _, incarnation = process.name.partition("+")
+    return int(incarnation or 0) // LIFE
 
 
 ORACLES: dict[Property, Callable[[RunHistory], Finding]] = {

@@ -34,6 +34,7 @@ JOINED = (
     "parallel-fig-3",
     "parallel-fig-4",
     "parallel-fig-5",
+    "restarts",
 )
 """Both orders, all ways to share messages among links, all orders of systems, and paths.
 

@@ -37,6 +37,7 @@ CASES: Final = {
     "gateway crashed": "a gateway crashed",
     "sequencer crashed": "the first gateway of a system crashed",
     "gateway came back": "a new process took the place of a gateway that was gone",
+    "site died": "all processes of a site died at once, and it began again",
     "epoch": "a join began a new epoch",
     "block of an older epoch": "a block arrived when a later epoch had begun",
     "number before its turn": "a block arrived before the numbers before it were delivered",
@@ -89,5 +90,6 @@ def expected(topology: Topology) -> list[str]:
         "block of an older epoch": gateways and (faults.crashes or faults.link_cuts or faults.site_cuts),
         "number before its turn": gateways and numbered,
         "window full": gateways and numbered,
+        "site died": faults.restarts and any(system.journal for system in topology.systems),
     }
     return [case for case in CASES if wanted.get(case, True)]

@@ -26,6 +26,7 @@ Scenario: TypeAlias = Literal[
     "log cuts",
     "mixed cuts",
     "answers",
+    "restarts",
 ]
 
 _GROUP = """
@@ -113,6 +114,15 @@ links = { delay = "50us" }
 faults = { cuts = 10 }
 """
 
+_RESTARTS = """
+[simulation]
+duration = "700ms"
+workload = { rate = 20, size = [16, 64], burst = 4, reply = 0.1 }
+network = { delay = { mean = "2ms" }, loss = 0.1, reordering = 0.1 }
+links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
+faults = { restarts = 2, link-cuts = 2, crashes = 1, joins = 1 }
+"""
+
 _PATHS = """
 [[paths]]
 process = "a/*"
@@ -176,6 +186,11 @@ def standard_join(scenario: Scenario) -> Source:
         "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
         "log cuts": _slow_pair("total") + causal + _CUTS,
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
+        "restarts": _sites("causal", "causal", gateways=2, more=', "p3"').replace(
+            "gateways =", 'journal = "kept"\ngateways ='
+        )
+        + causal
+        + _RESTARTS,
         "answers": _slow_pair("causal", gateways=2, more=', "p3", "p4"') + causal + _SETS + _ANSWERS,
     }
     return texts[scenario], f"standard {scenario} join"

@@ -6,16 +6,18 @@ from collections.abc import Callable, Collection
 from random import Random
 
 from isthmus.core.endpoint import Member, View
-from isthmus.core.ids import ProcessId, incarnation_of
+from isthmus.core.ids import LIFE, ProcessId, incarnation_of
 from isthmus.interconnect.gateway import JoinGateway
 from isthmus.interconnect.gateway_member import GatewayMember, gateway_settings
 from isthmus.interconnect.plan import JoinPlan, plans
+from isthmus.interconnect.recovery import NOTHING
 from isthmus.interconnect.share import Counted, Sequenced
 from isthmus.interconnect.topology import System, Topology
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.orders import ORDERS
 from isthmus.ordering.window import GroupSettings
 from isthmus.simulator.faults import draw_plan
+from isthmus.simulator.lives import Lives
 from isthmus.simulator.nemesis import Nemesis
 from isthmus.simulator.workload import Application
 from isthmus.simulator.world import Host, World
@@ -46,7 +48,6 @@ class SimulatedSystem:
         self.slots = list(topology.slots(system.name))
         self.gateways = set(topology.gateway_slots(system.name)) if topology.joins else set()
         self.joins: tuple[JoinPlan, ...] = plans(topology, system.name) if topology.joins else ()
-        self._names = names
         self._open_log = open_log
         self._incarnations: dict[int, int] = {}
         simulation = topology.simulation
@@ -59,7 +60,9 @@ class SimulatedSystem:
             retry_after=2 * system.heartbeat,
             uniform=system.delivery == "uniform",
             window_messages=JOINED_WINDOW if self.joins else SIMULATED_WINDOW,
+            keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
+        self.lives = Lives(world, self.slots, self.gateways, self._begin_life)
         senders = simulation.workload.senders
         self._senders = {
             slot
@@ -77,29 +80,55 @@ class SimulatedSystem:
         self.nemesis = Nemesis(world, self.slots, plan, self._revive, self._spare)
         for slot in self.slots:
             self._start(slot, joining=False)
+        if system.journal is not None:
+            rng = Random(f"lives {seed} {system.name}")
+            self.lives.schedule(rng, simulation.faults, simulation.duration, system.suspect_after)
+
+    def _begin_life(self) -> None:
+        """All processes died, and all are started again, as new ones."""
+        self._incarnations = dict.fromkeys(self.slots, self.lives.life * LIFE)
+        for slot in self.slots:
+            self._start(slot, joining=False)
+        for slot in self.slots:
+            host = self.world.hosts[slot]
+            if isinstance(host.endpoint, GatewayMember):
+                # As for real: a link is down until it says that it is up.
+                for link in host.endpoint.gateway.links:
+                    self.world.step(host, host.endpoint.link_down, link)
+            self.world.on_view(host)
 
     def _start(self, slot: int, *, joining: bool) -> None:
         process = incarnation_of(slot, self._incarnations.get(slot, 0))
         is_gateway = slot in self.gateways
         log = self._open_log(process, "gateway" if is_gateway else "app")
         host = Host(self._endpoint(process, is_gateway, joining), log, self._on_batch(is_gateway))
-        log.event("join" if joining else "start", self.world.now)
+        if is_gateway and self.settings.keepers:
+            self.lives.open_journal(host)
+        log.event("join" if joining or self.lives.life else "start", self.world.now)
         if not joining:
-            host.view = View(1, tuple(self.slots))
-            members = tuple(self._names[member] for member in self.slots)
+            host.view = View(1, tuple(self.lives.founders()))
+            members = tuple(str(self.world.names.name(member)) for member in host.view.members)
             log.event("view", self.world.now, peer="1", destinations=members)
         self.world.start(host)
         if slot in self._senders:
             self.application.begin(host)
 
     def _endpoint(self, process: ProcessId, is_gateway: bool, joining: bool) -> Member:
-        make_order = ORDERS[self.system.order]
+        make_order, founders = ORDERS[self.system.order], self.lives.founders()
         if not is_gateway:
-            return GroupMember(process, self.slots, make_order, self.settings, self.world.now, joining=joining)
+            return GroupMember(process, founders, make_order, self.settings, self.world.now, joining=joining)
         settings = gateway_settings(self.settings)
-        group = GroupMember(process, self.slots, make_order, settings, self.world.now, joining=joining)
+        group = GroupMember(process, founders, make_order, settings, self.world.now, joining=joining)
         retry_after = 2 * settings.suspect_after
-        gateway = JoinGateway(process, self.slots, self.joins, retry_after, joining=joining)
+        gateway = JoinGateway(
+            process,
+            founders,
+            self.joins,
+            retry_after,
+            joining=joining,
+            keeping=bool(self.settings.keepers),
+            recovered=NOTHING if joining else self.lives.recovered,
+        )
         _tighten(gateway)
         return GatewayMember(group, gateway)
 
@@ -137,6 +166,8 @@ class SimulatedSystem:
         than a partition cut off, or go on with fewer than it had when a crash was drawn. A group without a quorum
         stands still, and a join that has lost every gateway of a side has lost what it had not carried.
         """
+        if self.lives.is_dead:
+            return ""
         if not self.nemesis.has_quorum():
             return f"{self.system.name} has lost its quorum"
         for plan in self.joins:

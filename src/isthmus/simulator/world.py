@@ -16,7 +16,7 @@ from typing import Any
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch
+from isthmus.core.message import Batch, Message
 from isthmus.core.pdu import Ack, Busy, Fetch, Join, LinkPdu, Pdu, Promise
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
@@ -32,7 +32,7 @@ _HOLD_CASES = {
 class Host:
     """One simulated process. `doomed` is the share of its next sends that a crash lets through."""
 
-    __slots__ = ("alive", "busy_until", "doomed", "endpoint", "log", "on_batch", "pause", "view", "wake_at")
+    __slots__ = ("alive", "busy_until", "doomed", "endpoint", "journal", "log", "on_batch", "pause", "view", "wake_at")
 
     def __init__(self, endpoint: Member, log: ProcessLog | None, on_batch: Callable[[Host, Batch], None]) -> None:
         self.endpoint = endpoint
@@ -40,6 +40,7 @@ class Host:
         self.on_batch = on_batch
         self.alive = True
         self.doomed: float | None = None
+        self.journal: list[Message] | None = None
         self.pause: Nanos = 0
         self.busy_until: Nanos = 0
         self.wake_at: Nanos | None = None
@@ -156,6 +157,9 @@ class World:
             self.at(host.wake_at, self._wake, host)
 
     def _carry_out(self, host: Host, out: Outbox) -> None:
+        if host.journal is not None:
+            for batch in out.stored:
+                host.journal += batch.messages
         for delivery in out.deliveries:
             if type(delivery) is Batch:
                 if host.log is not None:
