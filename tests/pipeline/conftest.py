@@ -1,0 +1,93 @@
+"""One Spark for all tests of the pipeline.
+
+Starting it costs seconds and half a gigabyte, so as few test processes as possible should have one. Tests that need it
+go to the front of the list: a worker is given a whole stretch of the list and is robbed from the end of it, so with
+the whole suite they stay together on the first worker, whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from isthmus.pipeline.ingest import TraceTable
+    from isthmus.trace.schema import Event, Report
+
+HERE = Path(__file__).parent
+# The oracle by definition and its random executions are the second opinion here too.
+sys.path.append(str(HERE.parent / "simulator"))
+
+EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "2000"))
+"""Random executions that are compared with the definition."""
+
+SQL_SHARE = 4
+"""Every fourth of them is audited in SQL as well."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not (item.path.is_relative_to(HERE) or item.path.name == "test_cli_audit.py"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from isthmus.pipeline.session import spark_session
+
+    # Nothing here runs long enough to earn back what the better compilers of Java and Spark cost.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    session = spark_session(
+        "local[2]",
+        driver_memory="1g",
+        shuffle_partitions=2,  # the tables of tests are small, and every task costs some ten milliseconds
+        settings={"spark.sql.codegen.wholeStage": "false"},
+    )
+    yield session
+    session.stop()
+
+
+class Audits(NamedTuple):
+    """Random executions and known mistakes, all as runs of one table, and some of them as another."""
+
+    runs: dict[str, list[Event]]
+    table: TraceTable
+    some: set[str]
+    part: TraceTable
+
+
+@pytest.fixture(scope="session")
+def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audits:
+    from known_mistakes import known_mistakes
+    from trace_files import executions, write_jsonl
+
+    from isthmus.pipeline.ingest import ingest
+
+    directory = tmp_path_factory.mktemp("audits")
+    mistakes = known_mistakes()
+    runs = executions(range(EXECUTIONS)) | mistakes
+    some = set(sorted(runs)[::SQL_SHARE]) | set(mistakes)
+    for name, chosen in (("rest", set(runs) - some), ("some", some)):
+        write_jsonl(directory / f"{name}.jsonl", [event for run in sorted(chosen) for event in runs[run]])
+    table = ingest(spark, [directory], directory / "table")
+    part = ingest(spark, [directory / "some.jsonl"], directory / "part")
+    return Audits(runs, table, some, part)
+
+
+@pytest.fixture(scope="session")
+def by_numpy(spark: SparkSession, audits: Audits) -> Report:
+    from isthmus.pipeline.audit import audit
+
+    return audit(spark, audits.table, engine="numpy")
+
+
+@pytest.fixture(scope="session")
+def by_sql(spark: SparkSession, audits: Audits) -> Report:
+    from isthmus.pipeline.audit import audit
+
+    return audit(spark, audits.part, engine="sql")

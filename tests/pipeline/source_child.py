@@ -1,0 +1,42 @@
+"""A streaming query in an OS process of its own, for whoever wants to kill it.
+
+Reads logs with the isthmus source into Parquet with Spark's own exactly-once file sink, until it is killed. With
+`connect`, it is a client of a Spark Connect server instead, and ends when everything there is has been read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from isthmus.pipeline.source import register
+
+
+def main(mode: str, limit: str, checkpoint: str, sink: str, *paths: str) -> None:
+    if mode == "connect":
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    else:
+        from isthmus.pipeline.session import spark_session
+
+        # It does not live long enough to be worth much compiling.
+        java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        spark = spark_session("local[2]", driver_memory="1g", shuffle_partitions=2, settings=java)
+    register(spark)
+    reader = spark.readStream.format("isthmus").option("events", "send,deliver").option("maxRowsPerBatch", limit)
+    rows = reader.option("path", json.dumps(paths)).load()
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+    if mode == "connect":
+        writer = writer.trigger(availableNow=True)
+    query = writer.start(sink)
+    query.awaitTermination()
+    if mode == "connect":
+        read = spark.read.format("isthmus").option("events", "send,deliver").option("path", json.dumps(paths)).load()
+        Path(sink, "_counts.json").write_text(json.dumps([spark.read.parquet(sink).count(), read.count()]))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

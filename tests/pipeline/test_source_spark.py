@@ -1,0 +1,247 @@
+"""The source in Spark: live logs, restarts, kills, limits, and the job of the example."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from source_harness import Order, Query, Trickle, write
+
+from isthmus.interconnect.topology_file import load
+from isthmus.pipeline.source import register
+from isthmus.simulator.run import simulate
+from isthmus.trace.reader import read_trace
+from isthmus.trace.schema import Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).parent.parent.parent
+CHILD = Path(__file__).with_name("source_child.py")
+WANTED = ("send", "deliver")
+SITES = ("madrid", "valencia")
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+    """A simulated run of two joined sites, with faults."""
+    directory = tmp_path_factory.mktemp("trace")
+    simulate(load(ROOT / "examples/two-sites.toml"), 2, trace=directory)
+    return list(read_trace(directory).events())
+
+
+def places(events: list[Event]) -> set[tuple[str, int]]:
+    return {(f"{row.system}/{row.process}", row.index) for row in events if row.event in WANTED and row.role == "app"}
+
+
+def stream(spark: SparkSession, directory: Path, **options: str) -> DataFrame:
+    register(spark)
+    reader = spark.readStream.format("isthmus").option("events", ",".join(WANTED)).options(**options)
+    return reader.option("path", json.dumps([str(directory / site) for site in SITES])).load()
+
+
+def rows_of(batch: DataFrame) -> list[dict[str, Any]]:
+    return sorted((row.asDict() for row in batch.collect()), key=lambda row: (row["rank"], row["id"]))
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
+    tick = threading.Event()
+    for _ in range(int(seconds * 200)):
+        if condition():
+            return
+        tick.wait(0.005)
+    pytest.fail(f"waited for {seconds} s: {what}")
+
+
+def test_a_live_run_of_two_sites_never_shows_a_row_before_its_cause(
+    spark: SparkSession, events: list[Event], tmp_path: Path
+) -> None:
+    """A thread lets the logs grow while the query runs: any process, any length, torn anywhere."""
+    logs = Trickle(tmp_path, events, Random(1))
+    order, wanted = Order(events), places(events)
+    problems: list[str] = []
+    batches = threading.Semaphore(0)
+
+    probe = Query(*(tmp_path / site for site in SITES), events=",".join(WANTED))
+
+    def grow() -> None:
+        for sixth in range(1, 7):
+            logs.write_share(sixth / 6)
+            if probe.next_batch():
+                batches.acquire(timeout=60)  # the query is about to see the logs as they are now
+
+    def take(batch: DataFrame, _: int) -> None:
+        problems.extend(order.problems(rows_of(batch), wanted))
+        batches.release()
+
+    growing = threading.Thread(target=grow)
+    query = stream(spark, tmp_path).writeStream.foreachBatch(take).start()
+    growing.start()
+    growing.join()
+    query.processAllAvailable()
+    count = query.lastProgress["batchId"] + 1 if query.lastProgress else 0
+    query.stop()
+    assert problems == []
+    assert order.seen == wanted
+    assert count > 2, "the logs did not grow while the query ran"
+
+
+def test_a_batch_that_failed_comes_again_with_the_same_rows(
+    spark: SparkSession, events: list[Event], tmp_path: Path
+) -> None:
+    for site in SITES:
+        write(tmp_path / site, [row for row in events if row.system == site])
+    attempts: list[tuple[int, list[dict[str, Any]]]] = []
+    limit = len(places(events)) // 3
+
+    def take(batch: DataFrame, number: int) -> None:
+        attempts.append((number, rows_of(batch)))
+        if len(attempts) == 2:
+            raise RuntimeError("the sink is away")
+
+    for _ in range(2):
+        writer = stream(spark, tmp_path, maxRowsPerBatch=str(limit)).writeStream.foreachBatch(take)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query = writer.start()
+        if len(attempts) < 2:
+            with pytest.raises(StreamingQueryException, match="the sink is away"):
+                query.awaitTermination()
+        else:
+            query.awaitTermination()
+    numbers = [number for number, _ in attempts]
+    assert numbers == [0, 1, *range(1, numbers[-1] + 1)]
+    assert attempts[1] == attempts[2]
+    assert {len(rows) for _, rows in attempts[:-1]} == {limit}, "the limit is kept to the row"
+    order, wanted = Order(events), places(events)
+    assert not [problem for _, rows in [attempts[0], *attempts[2:]] for problem in order.problems(rows, wanted)]
+    assert order.seen == wanted
+
+
+def test_a_batch_read_has_the_same_rows(spark: SparkSession, events: list[Event], tmp_path: Path) -> None:
+    write(tmp_path, events)
+    register(spark)
+    reader = spark.read.format("isthmus").option("events", "send,deliver")
+    rows = rows_of(reader.schema("system string, process string, index long, rank long, id string").load(str(tmp_path)))
+    assert not Order(events).problems(rows, places(events))
+    assert len(rows) == len(places(events))
+
+
+# Kills ----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def child(mode: str, limit: str, *arguments: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A query in a process group of its own, so that a kill takes the driver, Python and Java, at once."""
+    command = [sys.executable, str(CHILD), mode, limit, *map(str, arguments)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def batches_in(log: Path) -> set[int]:
+    return {int(file.name) for file in log.glob("[0-9]*")} if log.exists() else set()
+
+
+@pytest.mark.timeout(300)  # it starts two Javas of its own, and on a busy machine a start alone takes half a minute
+def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
+    spark: SparkSession, events: list[Event], tmp_path: Path
+) -> None:
+    checkpoint, sink = tmp_path / "checkpoint", tmp_path / "sink"
+    paths = [tmp_path / site for site in SITES]
+    logs = Trickle(tmp_path, events, Random(2))
+    logs.write_share(2 / 3)
+    limit = len(places(events)) // 6
+
+    def planned() -> set[int]:
+        return batches_in(checkpoint / "offsets")
+
+    def committed() -> set[int]:
+        return batches_in(checkpoint / "commits")
+
+    with child("classic", str(limit), checkpoint, sink, *paths):
+        wait_until(lambda: bool(planned() - committed() - {0}), "a batch is under way")
+    killed = max(planned())
+    assert killed not in committed(), "the kill came in the middle of a batch"
+
+    available = json.loads(json.dumps(_greatest_cut(paths)))
+    with child("classic", str(limit), checkpoint, sink, *paths):
+        wait_until(
+            lambda: planned() == committed() and _cut_of(checkpoint, max(committed())) == available,
+            "everything there is has been read",
+        )
+    logs.write_share(1)
+
+    writer = stream(spark, tmp_path, maxRowsPerBatch=str(limit)).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.start(str(sink)).awaitTermination()
+
+    rows = rows_of(spark.read.parquet(str(sink)))
+    assert len(rows) == len({row["id"] for row in rows}), "nothing twice"
+    order, wanted = Order(events), places(events)
+    start: dict[str, int] = {}
+    for number in sorted(planned()):
+        end = _cut_of(checkpoint, number)
+        batch = [row for row in rows if start.get(_log_of(row), 0) <= row["index"] < end.get(_log_of(row), 0)]
+        assert not order.problems(batch, wanted)
+        start = end
+    assert order.seen == wanted, "nothing lost"
+
+
+def _log_of(row: dict[str, Any]) -> str:
+    return str(row["id"]).rpartition("/")[0]
+
+
+def _cut_of(checkpoint: Path, number: int) -> dict[str, int]:
+    cut: dict[str, int] = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+    return cut
+
+
+def _greatest_cut(paths: list[Path]) -> dict[str, int]:
+    query = Query(*paths)
+    query.next_batch()
+    return query.start
+
+
+def test_it_works_over_spark_connect(events: list[Event], tmp_path: Path) -> None:
+    if find_spec("grpc") is None:
+        pytest.skip("needs pyspark[connect]")
+    for site in SITES:
+        write(tmp_path / site, [row for row in events if row.system == site])
+    with child(
+        "connect", "50", tmp_path / "checkpoint", tmp_path / "sink", *(tmp_path / site for site in SITES)
+    ) as process:
+        assert process.wait() == 0
+    count = len(places(events))
+    assert json.loads((tmp_path / "sink/_counts.json").read_text()) == [count, count]
+
+
+# The example ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_never_sees_a_shipment_without_its_order(spark: SparkSession, tmp_path: Path) -> None:
+    spec = spec_from_file_location("orders_and_shipments", ROOT / "examples/pipeline/orders_and_shipments.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = module_from_spec(spec)
+    spec.loader.exec_module(example)
+    example.ROUNDS = 2
+    causal, plain = example.run(spark, tmp_path)
+    assert causal.shipments == plain.shipments == 2 * example.ORDERS_PER_ROUND
+    assert causal.without_order == 0
+    assert plain.without_order > 0
