@@ -291,6 +291,9 @@ class Desk:
     def settled(self, sender: str, number: int) -> list[str]:
         return self._done(self.gateway.settled, self.names.id(sender), number)
 
+    def all_have_arrived(self) -> list[str]:
+        return self._done(self.gateway.all_have_arrived)
+
     def link(self, link: int, *words: str | LinkPdu) -> list[str]:
         pdus = [self.names.link_pdu(each) if isinstance(each, str) else each for each in words]
         return self._done(self.gateway.from_link, link, pdus)

@@ -287,6 +287,11 @@ class JoinGateway:
         for join, imports in self.imports.items():
             self._confirm_upstream(join, imports.settled(sender, number, out), out)
 
+    def all_have_arrived(self, now: Nanos, out: GatewayOutbox) -> None:
+        """Every member of the own system has delivered all that lies before its present view."""
+        for join, imports in self.imports.items():
+            self._confirm_upstream(join, imports.all_have_arrived(out), out)
+
     def _confirm_upstream(self, join: int, origins: Collection[ProcessId], out: GatewayOutbox) -> None:
         """Confirm over a join what is finished with here and confirmed by every other join that it goes out by."""
         imports = self.imports[join]

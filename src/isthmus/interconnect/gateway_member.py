@@ -43,6 +43,7 @@ class GatewayMember:
         self.gateway = gateway
         self.site = SiteChannels(group.id, group.settings.retry_after)
         self._joins = GatewayOutbox()
+        self._complete = 0
 
     @property
     def id(self) -> ProcessId:
@@ -116,6 +117,10 @@ class GatewayMember:
     def _pump(self, now: Nanos, out: Outbox) -> None:
         """Hand over in both directions until neither half has anything for the other."""
         joins = self._joins
+        view = self.group.view.number
+        if view > self._complete and self.group.all_have_arrived and self.gateway.is_caught_up:
+            self._complete = view
+            self.gateway.all_have_arrived(now, joins)
         seen = settled = 0
         while True:
             while seen < len(out.deliveries):

@@ -63,6 +63,7 @@ class Import:
         self._reports: dict[ProcessId, SiteFrozen] = {}
         self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
         self._settled: dict[ProcessId, int] = {}
+        self._before: dict[ProcessId, int] = {}
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._reported = 0
 
@@ -179,10 +180,20 @@ class Import:
         news: dict[ProcessId, int] = {}
         while self._unsettled and self._unsettled[0][1] <= self._settled.get(self._unsettled[0][0], 0):
             news.update(self._unsettled.popleft()[2])
+        self._have_settled(news, out)
+        return news
+
+    def all_have_arrived(self, out: GatewayOutbox) -> Collection[ProcessId]:
+        """What lies before the view that we came with is settled. Returns the origins of which there is news."""
+        before, self._before = self._before, {}
+        news = {origin: seq for origin, seq in before.items() if seq > self.local.get(origin, 0)}
+        self._have_settled(news, out)
+        return news
+
+    def _have_settled(self, news: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
         self.local.update(news)
         if news and self.leads and self.frozen:
             self._conclude(out)
-        return news
 
     def confirm(self, levels: Mapping[ProcessId, int], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
         """Tell the sending side what is stable here and in every system behind us."""
@@ -310,9 +321,10 @@ class Import:
         self.relayed = self.received
         self.imported = dict(pdu.imported) | self.imported
         self.stable = dict(pdu.stable) | self.stable
-        # What was delivered in views before our first one has been delivered by all of its members. Nobody will tell us
-        # that it has settled, and whoever could have told the sending side may be gone.
-        self.local = dict(pdu.imported) | self.local
+        self.local = dict(pdu.stable) | self.local
+        # Nobody will tell us that these have settled, and whoever could have told the sending side may be gone. But
+        # when all members have come as far as our first view, they have them.
+        self._before = dict(pdu.imported)
         self.ready = True
         if self.stable:
             confirm = Confirm(sorted(self.stable.items()))

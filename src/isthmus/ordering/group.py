@@ -66,6 +66,7 @@ class GroupMember:
         self._keeps = slot_of(owner) in self.settings.keepers
         self._keepers: tuple[ProcessId, ...] = ()
         self._peers: tuple[ProcessId, ...] = ()
+        self._not_arrived: set[ProcessId] = set()
         self.outgoing: Outgoing[Batch] = Outgoing((), self.settings.retry_after, now)
         self.incoming: dict[ProcessId, Incoming[Batch]] = {}
         self.view = View(0, ())
@@ -262,6 +263,7 @@ class GroupMember:
         if status.view != self.view.number:
             self.membership.behind(link, status, out)
             return
+        self._not_arrived.discard(link)
         self.detector.report(link, status.suspects)
         self.membership.heard_of(status.ballot)
         if len(status.confirmed) != len(self.view.members):
@@ -416,6 +418,7 @@ class GroupMember:
         self._own_rank = self._ranks[self.id]
         self._keepers = tuple(member for member in view.members if slot_of(member) in self.settings.keepers)
         self._peers = tuple(member for member in view.members if member != self.id)
+        self._not_arrived = set(self._peers)
         for sender in list(self.incoming):
             if sender not in self._ranks:
                 log = self.incoming.pop(sender).log
@@ -461,6 +464,11 @@ class GroupMember:
     def unfinished(self) -> int:
         """Messages accepted here that are not stable yet."""
         return self.window.unfinished()
+
+    @property
+    def all_have_arrived(self) -> bool:
+        """Whether everybody is known to be in this view, and so to have delivered all that lies before it."""
+        return self.view.number > 0 and not self._not_arrived
 
     def waiting(self) -> Iterator[Hold]:
         """What has arrived here and is not delivered, and why."""
