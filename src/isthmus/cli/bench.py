@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from isthmus.benchmarks import core, kills, memory, mutants, wan
+from isthmus.cli import bench_audit
 from isthmus.cli.console import (
     HOLDS,
     VIOLATED,
@@ -36,6 +37,7 @@ class Name(StrEnum):
     MUTANTS = "mutants"
     WAN = "wan"
     KILLS = "kills"
+    AUDIT = "audit"
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +51,8 @@ def bench(
         int, typer.Option(help="mutants: seeds after which one has got away.", min=1)
     ] = mutants.SEED_LIMIT,
     rounds: Annotated[int, typer.Option(help="kills: how many of each kind.", min=1)] = 20,
+    audit_deliveries: Annotated[int, typer.Option(help="audit: how many deliveries.", min=10_000)] = 10_000_000,
+    audit_case: Annotated[str, typer.Option(help="audit: only cases with this in their name.")] = "",
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Run benchmarks."""
@@ -58,6 +62,7 @@ def bench(
         Name.MUTANTS: lambda output: _mutants(seeds, output),
         Name.WAN: _wan,
         Name.KILLS: lambda output: _kills(rounds, output),
+        Name.AUDIT: lambda output: bench_audit.bench(audit_deliveries, audit_case, output),
     }
     results: dict[str, Any] = {}
     worst = HOLDS

@@ -8,7 +8,22 @@ import typer
 from typer.exceptions import TyperException
 
 import isthmus
-from isthmus.cli import bench, check, counts, demo, explore, frames, plan, run, simulate, story, wan
+from isthmus.cli import (
+    audit,
+    bench,
+    check,
+    counts,
+    demo,
+    explore,
+    frames,
+    measure,
+    plan,
+    report,
+    run,
+    simulate,
+    story,
+    wan,
+)
 from isthmus.cli.console import BAD_INPUT, CommandError, err
 from isthmus.interconnect.problem import TopologyError
 from isthmus.runtime.problems import RuntimeProblem
@@ -22,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (demo, check, plan, simulate, explore, run, wan, story, frames, counts, bench):
+for module in (demo, check, plan, simulate, explore, run, audit, measure, report, wan, story, frames, counts, bench):
     module.register(app)
 
 
