@@ -1,0 +1,110 @@
+"""`isthmus audit TRACE…`: the Spark audit of traces. Spark is imported only when this command runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.pipeline.problems import SparkProblem
+from isthmus.trace.schema import printable
+
+if TYPE_CHECKING:
+    from isthmus.trace.schema import Answer, Property, Report
+
+_EXPECTED_OF_ALL: tuple[Property, ...] = ("integrity", "agreement", "fifo", "causal")
+"""Total order is a promise that few systems make, so it counts only where it is expected by name."""
+
+_MOST_RUNS = 20
+_MOST_WITNESSES = 20
+_COLOURS: dict[Answer, str] = {"holds": "green", "violated": "red", "unknown": "yellow"}
+
+
+class EngineName(StrEnum):
+    AUTO = "auto"
+    NUMPY = "numpy"
+    SQL = "sql"
+
+
+_ENGINES: dict[EngineName, Literal["numpy", "sql"] | None] = {
+    EngineName.AUTO: None,
+    EngineName.NUMPY: "numpy",
+    EngineName.SQL: "sql",
+}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("audit")(audit)
+
+
+def audit(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", help="Trace directories or files, or one table.")],
+    expect: Annotated[
+        str | None,
+        typer.Option(help="Properties that must hold, such as fifo,causal. Without it: all but total.", metavar="LIST"),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
+    ] = None,
+    memory: Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")] = "2g",
+    engine: Annotated[EngineName, typer.Option(help="auto chooses by the size of each run.")] = EngineName.AUTO,
+    output: OutputOption = Output.HUMAN,
+) -> int:
+    """Audit traces with Spark: integrity, agreement, fifo, causal and total order, with a witness per violation."""
+    try:
+        report, expected = _report(traces, expect, master, keep, memory, engine)
+    except SparkProblem as problem:
+        fail(str(problem))
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        _show(report)
+    return VIOLATED if any(each.property in expected for each in report.violated) else HOLDS
+
+
+def _report(
+    traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str, engine: EngineName
+) -> tuple[Report, tuple[Property, ...]]:
+    from isthmus.pipeline.session import require_packages, spark_session
+
+    require_packages()
+    from isthmus.pipeline.audit import audit_traces, expected_properties
+    from isthmus.pipeline.files import find_files
+    from isthmus.pipeline.ingest import is_table
+
+    expected = _EXPECTED_OF_ALL if expect is None else expected_properties(expect)
+    if not (len(traces) == 1 and is_table(traces[0])):
+        find_files(traces)  # what is wrong with the arguments is said before the seconds that Spark takes to start
+    spark = spark_session(master, driver_memory=memory)
+    return audit_traces(spark, traces, table=keep, engine=_ENGINES[engine]), expected
+
+
+def _show(report: Report) -> None:
+    runs = sorted({each.run for each in report.verdicts})
+    summary = table(
+        f"{report.runs:,} runs, {report.events:,} events, {report.quarantined:,} quarantined",
+        *("property", "holds", "violated", "unknown", "checked", "violations"),
+    )
+    for judged in dict.fromkeys(each.property for each in report.verdicts):
+        rows = [each for each in report.verdicts if each.property == judged]
+        count = Counter(each.verdict for each in rows)
+        figures = [f"[{_COLOURS[answer]}]{count[answer]:,}[/]" if count[answer] else "0" for answer in _COLOURS]
+        totals = (f"{sum(each.checked for each in rows):,}", f"{sum(each.violations for each in rows):,}")
+        summary.add_row(judged, *figures, *totals)
+    out.print(summary)
+    wrong = [run for run in runs if any(each.run == run for each in report.violated)]
+    if len(runs) > 1 and wrong:
+        more = f" and {len(wrong) - _MOST_RUNS:,} more" if len(wrong) > _MOST_RUNS else ""
+        out.print(printable(f"runs with violations: {', '.join(wrong[:_MOST_RUNS])}{more}"), markup=False)
+    for violation in report.violations[:_MOST_WITNESSES]:
+        line = f"{violation.run}: {violation.property} at {violation.process}: {violation.why}"
+        out.print(printable(line), markup=False)
+    if len(report.violations) > _MOST_WITNESSES:
+        err.print(f"{len(report.violations) - _MOST_WITNESSES:,} more witnesses: -o json")

@@ -1,0 +1,87 @@
+"""What an audit finds in one run, on its way from the tasks of Spark to the report: verdicts and witnesses as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+AUDITED = ("integrity", "agreement", "fifo", "causal", "total")
+TOO_LARGE = "too large"
+
+_TEXTS = ("run", "property", "record", "verdict", "kind")
+_NUMBERS = (
+    *("checked", "violations", "process", "first_origin", "first_seq", "second_origin", "second_seq"),
+    *("first_index", "second_index", "other", "other_first_index", "other_second_index"),
+)
+ARROW_FINDINGS = pa.schema(
+    [*(pa.field(name, pa.string()) for name in _TEXTS), *(pa.field(name, pa.int64()) for name in _NUMBERS)]
+)
+FINDINGS = StructType(
+    [
+        *(StructField(name, StringType()) for name in _TEXTS),
+        *(StructField(name, LongType()) for name in _NUMBERS),
+    ]
+)
+"""`record` is `verdict` or `witness`. `kind` says in which way a witness is wrong: again, nobody, stranger (integrity),
+missing (agreement), late, absent (fifo, causal), order (total). Processes and origins are codes."""
+
+Key = tuple[int, int]
+
+
+class Finding:
+    """What was found about one property of one run."""
+
+    def __init__(self, judged: str, most: int, *, unknown: bool = False) -> None:
+        self.property = judged
+        self.checked = 0
+        self.violations = 0
+        self.unknown = unknown
+        self._most = most
+        self._witnesses: list[dict[str, Any]] = []
+
+    @classmethod
+    def too_large(cls) -> Finding:
+        return cls(TOO_LARGE, 0)
+
+    def described(self, violations: Any) -> Any:
+        """Count all of these, a sequence or an array, and give back as many as may still be described."""
+        self.violations += len(violations)
+        return violations[: self._most - len(self._witnesses)]
+
+    def witness(
+        self,
+        kind: str,
+        process: int,
+        first: Key,
+        second: Key | None = None,
+        at: tuple[Any, Any] = (None, None),
+        other: int | None = None,
+        other_at: tuple[Any, Any] = (None, None),
+    ) -> None:
+        indices = [None if each is None else int(each) for each in (*at, *other_at)]
+        self._witnesses.append(
+            {
+                "kind": kind,
+                "process": process,
+                "first_origin": first[0],
+                "first_seq": first[1],
+                "second_origin": second[0] if second else None,
+                "second_seq": second[1] if second else None,
+                "first_index": indices[0],
+                "second_index": indices[1],
+                "other": other,
+                "other_first_index": indices[2],
+                "other_second_index": indices[3],
+            }
+        )
+
+    def rows(self, run: str) -> Iterator[dict[str, Any]]:
+        about = {"run": run, "property": self.property}
+        verdict = "violated" if self.violations else "unknown" if self.unknown else "holds"
+        counts = {"checked": self.checked, "violations": self.violations}
+        yield about | {"record": "verdict", "verdict": verdict} | counts
+        for witness in self._witnesses:
+            yield about | {"record": "witness"} | witness

@@ -1,0 +1,135 @@
+"""`isthmus audit`: exit codes, the object that it prints, and one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_support import call, spawn, write
+
+from isthmus.pipeline import session
+from isthmus.pipeline.problems import SparkProblem
+
+ROW = '{"run":"r","system":"a","process":"%s","role":"app","index":%d,"event":"%s","time_ns":0%s}'
+
+
+def row(process: str, index: int, event: str, message: tuple[str, int] | None = None) -> str:
+    about = ""
+    if message is not None:
+        about = f',"origin_system":"a","origin_process":"{message[0]}","origin_seq":{message[1]}'
+    return ROW % (process, index, event, about)
+
+
+def trace(directory: Path, *, swapped: bool) -> Path:
+    """One process sends two messages, another delivers them, in order or not."""
+    directory.mkdir()
+    first, second = (2, 1) if swapped else (1, 2)
+    rows = [
+        row("p1", 0, "start"),
+        row("p1", 1, "send", ("p1", 1)),
+        row("p1", 2, "send", ("p1", 2)),
+        row("p1", 3, "deliver", ("p1", 1)),
+        row("p1", 4, "deliver", ("p1", 2)),
+        row("p1", 5, "end"),
+        row("p2", 0, "start"),
+        row("p2", 1, "deliver", ("p1", first)),
+        row("p2", 2, "deliver", ("p1", second)),
+        row("p2", 3, "end"),
+    ]
+    write(directory / "rows.jsonl", "\n".join([*rows, "nonsense", ""]))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def _spark() -> None:
+    session.spark_session("local[2]", driver_memory="1g", shuffle_partitions=2)
+
+
+@pytest.mark.usefixtures("_spark")
+def test_it_prints_the_object_of_the_contract(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = call(capsys, monkeypatch, "audit", trace(tmp_path / "t", swapped=True), "-o", "json")
+    assert ended.code == 1
+    report = ended.json
+    assert list(report) == ["runs", "events", "verdicts", "violations", "quarantined"]
+    assert (report["runs"], report["events"], report["quarantined"]) == (1, 10, 1)
+    verdicts = {each["property"]: each["verdict"] for each in report["verdicts"]}
+    broken = {"fifo": "violated", "causal": "violated", "total": "violated"}
+    assert verdicts == {"integrity": "holds", "agreement": "holds"} | broken
+    assert {
+        "run": "r",
+        "property": "causal",
+        "process": "a/p2",
+        "first": "a/p1/1",
+        "second": "a/p1/2",
+        "why": "a/p1/2 was delivered at index 1 before its cause a/p1/1 at index 2",
+    } in report["violations"]
+
+
+@pytest.mark.usefixtures("_spark")
+def test_only_what_is_expected_counts_for_the_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    assert call(capsys, monkeypatch, "audit", trace(tmp_path / "bad", swapped=True), "--keep", table).code == 1
+    assert call(capsys, monkeypatch, "audit", table, "--expect", "integrity,agreement").code == 0
+    ended = call(capsys, monkeypatch, "audit", trace(tmp_path / "good", swapped=False), "--expect", "total,causal")
+    assert ended.code == 0
+    assert "10 events, 1 quarantined" in ended.out
+
+
+def test_no_line_of_java_reaches_the_terminal(tmp_path: Path) -> None:
+    directory = trace(tmp_path / "t", swapped=False)
+    (directory / "cut.parquet").write_bytes(b"PAR1 and no more")
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it ends before a better compiler would pay
+    arguments = ("audit", directory, "-o", "json", "--master", "local[1]", "--memory", "1g")
+    ended = spawn(*arguments, JDK_JAVA_OPTIONS=quick)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json["quarantined"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], ["no such file or directory"]),
+        (["empty"], ["no trace files in this directory"]),
+        (["text.txt"], ["not a trace file"]),
+        (["rows.jsonl", "--expect", "fifo,fair"], ["unknown property 'fair'", "known are integrity"]),
+        (["rows.jsonl", "--expect", ","], ["names no property"]),
+    ],
+)
+def test_bad_arguments_are_refused_before_spark_starts(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "text.txt", "hello")
+    write(tmp_path / "rows.jsonl", row("p1", 0, "start"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "spark_session", None)
+    assert call(capsys, monkeypatch, "audit", *arguments).is_refusal(*words)
+
+
+def test_without_spark_it_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    ended = call(capsys, monkeypatch, "audit", tmp_path)
+    assert ended.is_refusal("the package pyspark is not installed", "pip install 'isthmus[spark]'")
+
+
+def test_without_java_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkProblem, match="no Java 17 or newer, which only Spark needs; on Debian or Ubuntu"):
+        session._require_java()
+
+
+def test_help_needs_no_spark() -> None:
+    code = "import sys; import isthmus.cli.main; sys.exit('pyspark' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=100).returncode == 0

@@ -1,0 +1,100 @@
+"""Runs with one known mistake each, in otherwise sound traces."""
+
+from __future__ import annotations
+
+from random_executions import row
+from trace_files import numbered, rounds
+
+from isthmus.trace.schema import Event
+
+ROUND = 40
+"""In which a mistake is made. At each process a round has a send and five deliveries."""
+
+
+def large(run: str) -> dict[str, list[Event]]:
+    return rounds(run, processes=5, messages=1000)
+
+
+def small(run: str) -> dict[str, list[Event]]:
+    return rounds(run, processes=5, messages=60)
+
+
+def place(log: list[Event], event: str, origin: str, seq: int) -> int:
+    return next(
+        index
+        for index, each in enumerate(log)
+        if each.event == event and f"{each.origin_system}/{each.origin_process}" == origin and each.origin_seq == seq
+    )
+
+
+def swapped() -> dict[str, list[Event]]:
+    """At p2 the last delivery of a round changes places with the first of the next, of which it is a cause."""
+    logs = large("swapped")
+    log = logs["a/p2"]
+    second = place(log, "deliver", "a/p0", ROUND + 1)
+    first = second - 2  # in between p2 sends
+    log[first], log[second] = log[second], log[first]
+    logs["a/p2"] = numbered("swapped", log)
+    return logs
+
+
+def dropped() -> dict[str, list[Event]]:
+    logs = small("dropped")
+    log = logs["a/p3"]
+    del log[place(log, "deliver", "a/p1", 60)]
+    logs["a/p3"] = numbered("dropped", log)
+    return logs
+
+
+def repeated() -> dict[str, list[Event]]:
+    logs = small("repeated")
+    log = logs["a/p1"]
+    log.insert(-1, log[place(log, "deliver", "a/p4", ROUND)])
+    logs["a/p1"] = numbered("repeated", log)
+    return logs
+
+
+def invented() -> dict[str, list[Event]]:
+    logs = small("invented")
+    logs["a/p1"] = numbered("invented", [*logs["a/p1"][:-1], row("a/p1", "deliver", ("a/p4", 5000)), logs["a/p1"][-1]])
+    return logs
+
+
+def crashed() -> dict[str, list[Event]]:
+    """A process that crashes owes nothing, and what it sent was delivered by all."""
+    logs = small("crashed")
+    log = logs["a/p4"]
+    end = place(log, "send", "a/p4", 60) + 1
+    logs["a/p4"] = numbered("crashed", [*log[:end], row("a/p4", "crash")])
+    return logs
+
+
+def truncated() -> dict[str, list[Event]]:
+    logs = small("truncated")
+    logs["a/p4"] = logs["a/p4"][:-3]
+    return logs
+
+
+def relayed() -> dict[str, list[Event]]:
+    """Four messages, each to one process: the last overtakes the first, and no two neighbours of the chain meet."""
+    steps = {
+        "a/a": [("send", ("a/a", 1), ("a/d",)), ("send", ("a/a", 2), ("a/b",))],
+        "a/b": [("deliver", ("a/a", 2), None), ("send", ("a/b", 1), ("a/c",))],
+        "a/c": [("deliver", ("a/b", 1), None), ("send", ("a/c", 1), ("a/d",))],
+        "a/d": [("deliver", ("a/c", 1), None), ("deliver", ("a/a", 1), None)],
+    }
+    logs = {
+        name: [
+            row(name, "start"),
+            *(row(name, event, id_, destinations=to) for event, id_, to in log),
+            row(name, "end"),
+        ]
+        for name, log in steps.items()
+    }
+    return {name: numbered("relayed", log) for name, log in logs.items()}
+
+
+def known_mistakes() -> dict[str, list[Event]]:
+    runs = (small("sound"), swapped(), dropped(), repeated(), invented(), crashed(), truncated(), relayed())
+    rows = [[event for log in logs.values() for event in log] for logs in runs]
+    return {each[0].run: each for each in rows}

@@ -1,0 +1,179 @@
+"""Traces that are damaged in every way: what cannot count is quarantined with its place and reason, never lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from random_executions import row
+from trace_files import all_rows, numbered, rounds, write_jsonl
+
+from isthmus.pipeline import files
+from isthmus.pipeline.audit import audit, audit_traces
+from isthmus.pipeline.ingest import ingest, is_table, open_table
+from isthmus.pipeline.rows import ARROW_ROWS
+from isthmus.trace.parquet import write_part
+from isthmus.trace.reader import MAX_LINE, read_trace
+from isthmus.trace.schema import Event, TraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOOD = msgspec.to_builtins(row("a/p1", "send", ("a/p1", 1), index=1))
+BAD_VALUES: list[dict[str, Any]] = [
+    {"run": ""},
+    {"run": None},
+    {"system": "a/b"},
+    {"index": -1},
+    {"index": None},
+    {"role": "boss"},
+    {"event": "explode"},
+    {"event": "end"},
+    {"event": "view"},
+    {"origin_system": ""},
+    {"origin_seq": 0},
+    {"origin_seq": None},
+    {"origin_process": None, "origin_system": None, "origin_seq": None},
+    {"origin_process": "p2"},
+    {"origin_system": "a/b", "event": "deliver"},
+    {"destinations": ["a/p1", None]},
+    {"payload_bytes": -5},
+    {"control_bytes": -5},
+    {"time_ns": None},
+]
+BAD_LINES = [
+    b"",
+    b"   ",
+    b"{",
+    b"nonsense",
+    b"[1, 2]",
+    b'{"run": "r"}',
+    b'{"run": "r", "index": "3"}',
+    b"\xff\xfe\x00",
+    b'{"deep": ' + b"[" * 5000,
+    b'{"long": "' + b"x" * (MAX_LINE + 10) + b'"}',
+]
+
+
+def log(run: str, name: str = "a/p1") -> list[Event]:
+    return numbered(
+        run, [row(name, "start"), row(name, "send", (name, 1)), row(name, "deliver", (name, 1)), row(name, "end")]
+    )
+
+
+def parquet(path: Path, rows: list[dict[str, Any]], schema: Any = ARROW_ROWS) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One trace with everything that can be wrong with rows, as JSON Lines and as Parquet."""
+    directory = tmp_path_factory.mktemp("hostile")
+    encode = msgspec.json.encode
+    good = [encode(event) for event in log("jsonl")]
+    bad = [encode(GOOD | values) for values in BAD_VALUES]
+    lines = [good[0], *BAD_LINES, good[1], *bad, *good[2:]]
+    (directory / "lines.jsonl").write_bytes(b"\n".join(lines) + b"\n" + good[1][:40])
+    other = [msgspec.to_builtins(event) for event in log("parquet")]
+    parquet(directory / "rows.parquet", [other[0], *(GOOD | values for values in BAD_VALUES), *other[1:]])
+    twice = log("twice")
+    changed = msgspec.structs.replace(twice[2], note="another")
+    write_jsonl(directory / "one.jsonl", [twice[3], twice[0], twice[1]])
+    write_jsonl(directory / "two.jsonl", [twice[2], twice[0], changed, twice[0]])
+    return directory
+
+
+def test_the_quarantine_holds_what_the_reader_refuses_with_the_same_words(
+    spark: SparkSession, hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PIECE_BYTES", 4000)  # pieces that end inside lines, and lines longer than pieces
+    table = ingest(spark, [hostile], tmp_path / "table")
+    expected = read_trace(hostile)
+    found = {(each.file, each.line): each.reason for each in table.worst(spark, 1000)}
+    assert found == {(each.file, each.line): each.reason for each in expected.quarantined}
+    assert table.quarantined(spark) == len(expected.quarantined) == len(found)
+    assert table.torn_files(spark) == [file.path for file in expected.files if file.truncated]
+    columns = [name for name in ARROW_ROWS.names if name != "destinations"]
+    kept = {tuple(row[name] for name in columns) for row in table.rows(spark).collect()}
+    assert kept == {tuple(getattr(event, name) for name in columns) for event in expected.events()}
+
+
+def test_files_that_cannot_be_read_are_quarantined_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    write_jsonl(trace / "good.jsonl", log("r"))
+    whole = parquet(trace / "half.parquet", [msgspec.to_builtins(event) for event in log("half")])
+    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    (trace / "empty.parquet").write_bytes(b"")
+    parquet(trace / "other.parquet", [{"x": 1}], pa.schema([("x", pa.int64())]))
+    parquet(trace / "types.parquet", [GOOD | {"index": "1"}], ARROW_ROWS.set(4, pa.field("index", pa.string())))
+    table = ingest(spark, [trace], tmp_path / "table")
+    reasons = {Path(each.file).name: (each.line, each.reason) for each in table.worst(spark)}
+    assert set(reasons) == {"half.parquet", "empty.parquet", "other.parquet", "types.parquet"}
+    assert {line for line, _ in reasons.values()} == {0}
+    assert "not a readable file" in reasons["half.parquet"][1]
+    assert reasons["other.parquet"][1] == "not a trace: it has no column `run`"
+    assert reasons["types.parquet"][1] == "not a trace: column `index` is string, not int64"
+    assert table.rows(spark).count() == 4
+
+
+def test_a_file_with_a_damaged_page_is_found_and_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    write_jsonl(trace / "good.jsonl", log("r"))
+    damaged = trace / "damaged.parquet"
+    write_part(damaged, all_rows(rounds("damaged", 2, 100)))
+    content = bytearray(damaged.read_bytes())
+    content[4:400] = b"\xff" * 396
+    damaged.write_bytes(content)
+    table = ingest(spark, [trace], tmp_path / "table")
+    assert [(Path(each.file).name, each.line) for each in table.worst(spark)] == [("damaged.parquet", 0)]
+    assert table.rows(spark).count() == 4
+
+
+def test_other_integers_and_other_strings_will_do(spark: SparkSession, tmp_path: Path) -> None:
+    schema = ARROW_ROWS.set(4, pa.field("index", pa.int32()))
+    schema = schema.set(0, pa.field("run", pa.large_string()))
+    schema = schema.set(5, pa.field("event", pa.dictionary(pa.int8(), pa.string())))
+    (tmp_path / "trace").mkdir()
+    parquet(tmp_path / "trace" / "odd.parquet", [msgspec.to_builtins(event) for event in log("r")], schema)
+    table = ingest(spark, [tmp_path / "trace"], tmp_path / "table")
+    assert table.rows(spark).count() == 4
+    assert table.quarantined(spark) == 0
+
+
+def test_a_log_that_arrives_later_settles_what_was_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    logs = rounds("r", 3, 3)
+    early, late = tmp_path / "early", tmp_path / "late"
+    early.mkdir()
+    late.mkdir()
+    for name in ("a/p0", "a/p1"):
+        write_jsonl(early / f"{name.replace('/', '.')}.jsonl", logs[name])
+    write_jsonl(late / "p2.jsonl", logs["a/p2"])
+    before = audit_traces(spark, [early], table=tmp_path / "first")
+    assert {before.verdict(each) for each in ("integrity", "fifo", "causal")} == {"unknown"}
+    table = ingest(spark, [early, late], tmp_path / "second")
+    assert is_table(tmp_path / "second")
+    after = audit(spark, open_table(tmp_path / "second"))
+    assert {after.verdict(each) for each in ("integrity", "agreement", "fifo", "causal")} == {"holds"}
+    assert after.events == table.rows(spark).count() == sum(map(len, logs.values()))
+
+
+def test_what_holds_no_usable_row_is_refused_with_the_first_reason(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b"nonsense\n")
+    with pytest.raises(TraceError, match=r"bad\.jsonl: no row of the trace can be used; the first reason: .*line 1"):
+        ingest(spark, [tmp_path / "bad.jsonl"], tmp_path / "table")
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_table_is_never_written_over(spark: SparkSession, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "good.jsonl", log("r"))
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "thesis.tex").write_text("years of work")
+    with pytest.raises(TraceError, match="not empty"):
+        ingest(spark, [tmp_path / "good.jsonl"], tmp_path / "table")
