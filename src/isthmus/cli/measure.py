@@ -1,0 +1,155 @@
+"""`isthmus measure TRACE…`: the figures of traces, on the terminal and as Parquet. Spark comes in only when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.core.units import parse_rate
+from isthmus.pipeline.problems import SparkProblem
+from isthmus.trace.schema import printable
+
+if TYPE_CHECKING:
+    from isthmus.pipeline.measure_rows import Figures
+
+_MOST_ROWS = 40
+"""Of a table on the terminal."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("measure")(measure)
+
+
+def measure(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE…", help="Trace directories or files, or one table.")],
+    to: Annotated[
+        Path | None, typer.Option(help="Write all tables as Parquet into this directory.", metavar="DIR")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--link-rate", help="What each link can carry, as in 20Mbit, for utilisation.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")
+    ] = None,
+    memory: Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")] = "2g",
+    output: OutputOption = Output.HUMAN,
+) -> int:
+    """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
+    try:
+        figures = _figures(traces, to, link_rate(rate), master, memory)
+    except SparkProblem as problem:
+        fail(str(problem))
+    if output is Output.JSON:
+        print_json(figures)
+    else:
+        show(figures)
+        if to is not None:
+            out.print(printable(f"all tables as Parquet: {to}"), markup=False)
+    return HOLDS
+
+
+def link_rate(text: str | None) -> float | None:
+    """What the user says that a link can carry, in bits per second."""
+    if text is None:
+        return None
+    try:
+        bits = parse_rate(text)
+    except ValueError as error:
+        fail(f"--link-rate: {error}")
+    return float(bits) if bits else fail("--link-rate: a link carries something; give a rate such as 20Mbit")
+
+
+def _figures(
+    traces: list[Path], to: Path | None, bits_per_second: float | None, master: str | None, memory: str
+) -> Figures:
+    from isthmus.pipeline.session import require_packages, spark_session
+
+    require_packages()
+    from isthmus.pipeline.files import find_files
+    from isthmus.pipeline.ingest import is_table
+    from isthmus.pipeline.measure import measured
+    from isthmus.pipeline.report import clean_table
+
+    if not (len(traces) == 1 and is_table(traces[0])):
+        find_files(traces)  # what is wrong with the arguments is said before the seconds that Spark takes to start
+    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
+        fail(f"{to}: is there already and not an empty directory; choose another for the tables")
+    spark = spark_session(master, driver_memory=memory)
+    with (
+        clean_table(spark, traces) as clean,
+        measured(spark, clean.rows(spark), bits_per_second=bits_per_second) as tables,
+    ):
+        if to is not None:
+            tables.write(to)
+        return tables.figures()
+
+
+def show(figures: Figures) -> None:
+    """The figures for people: what fits a terminal of 80 columns. All of them are in `-o json` and in Parquet."""
+    from isthmus.pipeline.report_svg import bit_rate, count, duration, percent, size
+
+    _print(
+        "latency, throughput, hold-back",
+        ("from → to", "deliveries", "p50", "p99", "most", "per s", "held p99", "control"),
+        [
+            (
+                each.run, f"{each.origin_system} → {each.system}", count(each.deliveries),
+                *map(duration, (each.latency_p50_ns, each.latency_p99_ns, each.latency_max_ns)),
+                count(each.deliveries_per_second), duration(each.held_p99_ns),
+                size(each.control_bytes / each.deliveries),
+            )
+            for each in figures.pairs
+        ],
+    )  # fmt: skip
+    _print(
+        "what was waited for",
+        ("at, by", "awaited", "waits", "total", "p50", "p99", "most"),
+        [
+            (
+                each.run, f"{each.system}, {each.role}", each.awaited or "–", count(each.waits),
+                *map(duration, (each.waited_ns, each.waited_p50_ns, each.waited_p99_ns, each.waited_max_ns)),
+            )
+            for each in sorted(figures.waits, key=lambda row: (row.run, -row.waited_ns))
+        ],
+    )  # fmt: skip
+    _print(
+        "links",
+        ("direction", "link", "on", "off", "bytes", "share", "mean", "peak", "used"),
+        [
+            (
+                each.run, f"{each.from_system} → {each.to_system or '?'}", each.link, count(each.transfers),
+                count(each.accepted), size(each.payload_bytes + each.control_bytes), percent(each.share),
+                bit_rate(each.bytes_per_second), bit_rate(each.peak_bytes_per_second), percent(each.utilisation),
+            )
+            for each in figures.links
+        ],
+    )  # fmt: skip
+    _print(
+        "messages handled",
+        ("process", "role", "sent", "delivered", "held", "onto links", "off links"),
+        [
+            (
+                each.run, f"{each.system}/{each.process}", each.role, count(each.sent), count(each.delivered),
+                count(each.held), count(each.transferred), count(each.accepted),
+            )
+            for each in figures.processes
+        ],
+    )  # fmt: skip
+
+
+def _print(title: str, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A table. Rows begin with their run, which is shown where there are several. Names from files are text only."""
+    if not rows:
+        return
+    from rich.text import Text
+
+    several = len({row[0] for row in rows}) > 1
+    listing = table(title, *(("run", *names) if several else names))
+    for row in rows[:_MOST_ROWS]:
+        listing.add_row(*(Text(printable(cell)) for cell in row[0 if several else 1 :]))
+    out.print(listing)
+    if len(rows) > _MOST_ROWS:
+        err.print(f"{len(rows) - _MOST_ROWS:,} more: -o json, or --to DIR")
