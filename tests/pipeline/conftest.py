@@ -25,11 +25,11 @@ HERE = Path(__file__).parent
 # The oracle by definition and its random executions are the second opinion here too.
 sys.path.append(str(HERE.parent / "simulator"))
 
-EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "2000"))
+EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "600"))
 """Random executions that are compared with the definition."""
 
-SQL_SHARE = 4
-"""Every fourth of them is audited in SQL as well."""
+SQL_SHARE = 5
+"""Every fifth of them is audited in SQL as well."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
