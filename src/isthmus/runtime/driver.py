@@ -110,8 +110,8 @@ class Driver:
     def _arm(self) -> None:
         """Make sure that the timer fires by the endpoint's deadline.
 
-        One that fires earlier is left alone and looks again: cheaper than to cancel and set a timer in every step. So is
-        one that is overdue as it is: under steady load it would be put off for ever.
+        One that fires earlier is left alone and looks again: cheaper than to cancel and set a timer in every step. One
+        that is overdue as it is stays too: under steady load it would be put off for ever.
         """
         deadline = self.endpoint.deadline()
         if deadline is not None and deadline < self._timer_due:
