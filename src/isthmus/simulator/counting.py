@@ -225,7 +225,7 @@ class Rig:
         self._slots = {name: slot for slot, name in enumerate(topology.directory().slots)}
         self._names = {slot: name for name, slot in self._slots.items()}
         self._tally = Tally()
-        self.world = Run(topology, seed=0, check=checked).world
+        self.world = Run(topology, seed=0, check=checked, tight=False).world
         self._network = PaperNetwork(network.delay.delay, network.bandwidth, charges, self._tally)
         self.world.network = self._network
         self._links = [

@@ -15,6 +15,7 @@ from msgspec import Struct
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.pdu import LinkPdu
 from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.interconnect.share import WINDOW
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.wiring import all_links
 from isthmus.ordering.orders import OrderName
@@ -62,9 +63,14 @@ class Outcome(Struct, frozen=True):
 
 
 class Run:
-    """All systems of a topology and the links between them, in one world."""
+    """All systems of a topology and the links between them, in one world.
 
-    def __init__(self, topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None) -> None:
+    `tight` makes the windows of joined systems so small that they are full at times in a short run.
+    """
+
+    def __init__(
+        self, topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None, tight: bool = True
+    ) -> None:
         self.topology = topology
         self.seed = seed
         self.simulation = topology.simulation
@@ -81,13 +87,14 @@ class Run:
         self.world.send_on_link = self._send_on_link
         labels = [str(name) for name in self.names.slots]
         self.systems = [
-            SimulatedSystem(topology, system, self.world, seed, self._log, labels) for system in topology.systems
+            SimulatedSystem(topology, system, self.world, seed, self._log, labels, tight=tight)
+            for system in topology.systems
         ]
         if self.simulation.faults.swarm:
             line.faults = self.systems[0].nemesis.plan.network
         slots = {name: slot for slot, name in enumerate(self.names.slots)}
         wires = all_links(topology)
-        watch = LinkWatch([link.join for link in wires], JOIN_WINDOW, self.sometimes)
+        watch = LinkWatch([link.join for link in wires], JOIN_WINDOW if tight else WINDOW, self.sometimes)
         for number, link in enumerate(wires):
             ends = (slots[link.near], slots[link.far])
             rng = Random(f"link {seed} {number}")

@@ -41,8 +41,17 @@ class SimulatedSystem:
     """Starts the members of one system and keeps starting new ones where a fault plan wants it."""
 
     def __init__(
-        self, topology: Topology, system: System, world: World, seed: int, open_log: LogFactory, names: list[str]
+        self,
+        topology: Topology,
+        system: System,
+        world: World,
+        seed: int,
+        open_log: LogFactory,
+        names: list[str],
+        *,
+        tight: bool,
     ) -> None:
+        self._tight = tight and bool(topology.joins)
         self.system = system
         self.world = world
         self.slots = list(topology.slots(system.name))
@@ -59,7 +68,7 @@ class SimulatedSystem:
             suspect_after=system.suspect_after,
             retry_after=2 * system.heartbeat,
             uniform=system.delivery == "uniform",
-            window_messages=JOINED_WINDOW if self.joins else SIMULATED_WINDOW,
+            window_messages=JOINED_WINDOW if self._tight else SIMULATED_WINDOW,
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
         self.lives = Lives(world, self.slots, self.gateways, self._begin_life)
@@ -129,7 +138,8 @@ class SimulatedSystem:
             keeping=bool(self.settings.keepers),
             recovered=NOTHING if joining else self.lives.recovered,
         )
-        _tighten(gateway)
+        if self._tight:
+            _tighten(gateway)
         return GatewayMember(group, gateway)
 
     def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
