@@ -160,7 +160,9 @@ class Names:
             messages = self.messages(" ".join(words[2 if first else 1 :]))
             return Block(self.epoch(words[0]), first, messages, self.marks(more["after"]))
         if kind == "confirm":
-            return Confirm(self.marks(words))
+            # `confirm 2@g1 p1/1`: of this epoch; without one, of the first.
+            epoch = self.epoch(words.pop(0)) if "@" in words[0] else 0
+            return Confirm(self.marks(words), epoch)
         epoch = self.epoch(words[0])
         if kind == "progress":
             return Progress(epoch, int(words[1][1:]))

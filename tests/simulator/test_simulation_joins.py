@@ -42,7 +42,13 @@ def test_no_run_of_a_sample_breaks_a_promise(name: str) -> None:
 
 def test_runs_that_ended_badly_once_end_well() -> None:
     """Seeds that found faults: a left-out leader that opened the last epoch, newcomers that confirm never, or early."""
-    for name, seed in (("chain-fifo", 34), ("chain-fifo", 59), ("star-parallel", 35), ("chain-fifo", 50), ("tree", 15)):
+    for name, seed in (
+        ("chain-fifo", 34),
+        ("chain-fifo", 59),
+        ("star-parallel", 35),
+        ("chain-fifo", 50),
+        ("two-logs", 92),
+    ):
         outcome = run_seed(example(f"{name}.toml"), seed)
         assert not outcome.violated, f"{name}: {explain(outcome)}"
 
