@@ -309,7 +309,11 @@ class Export:
         return self.outstanding.confirm(mark for marks in due for mark in marks)
 
     def _has_begun(self, epoch: int) -> bool:
-        return epoch < self.epoch or (epoch == self.epoch and not self.opening)
+        """Whether what the far side says in this epoch can be of no later one than ours.
+
+        Not quite: a gateway over there may be behind as well, and speak of what a later epoch brought.
+        """
+        return epoch <= self.epoch and not self.opening
 
     def on_free(self, pdu: SiteFree, out: GatewayOutbox) -> None:
         if self.leads and pdu.epoch == self.epoch and not self.opening:
