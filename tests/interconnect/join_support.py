@@ -160,9 +160,7 @@ class Names:
             messages = self.messages(" ".join(words[2 if first else 1 :]))
             return Block(self.epoch(words[0]), first, messages, self.marks(more["after"]))
         if kind == "confirm":
-            # `confirm 2@g1 p1/1`: of this epoch; without one, of the first.
-            epoch = self.epoch(words.pop(0)) if "@" in words[0] else 0
-            return Confirm(self.marks(words), epoch)
+            return Confirm(self.marks(words))
         epoch = self.epoch(words[0])
         if kind == "progress":
             return Progress(epoch, int(words[1][1:]))

@@ -355,7 +355,7 @@ def test_everybody_counts_alike_even_where_a_confirmation_overtakes_the_word_to_
     g1.link(0, "broken 1")
     g2.site("g1", "open 2@g1")
     assert g1.link(0, "resume 2@g1") == ["to g2: resume 2@g1 by 0 1", "link 0: block 2@g1 #1 p1/1..64"]
-    assert g2.link(1, "confirm 2@g1 p1/1") == ["to g1: confirm p1/1"]
+    assert g2.link(1, "confirm p1/1") == ["to g1: confirm p1/1"]
     assert g2.site("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]
 
 
@@ -366,6 +366,6 @@ def test_everybody_counts_alike_even_where_a_confirmation_overtakes_the_opening_
         each.delivers("p1/1..70")
     g1.link(0, "broken 1")
     g1.link(0, "resume 2@g1")
-    g2.link(1, "confirm 2@g1 p1/1")
+    g2.link(1, "confirm p1/1")
     g2.site("g1", "open 2@g1")
     assert g2.site("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]

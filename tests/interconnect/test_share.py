@@ -193,6 +193,7 @@ class Side:
     def begin_at(self, post: Post, final: dict[int, int], links: list[int]) -> None:
         post.paused = False
         post.final = final
+        post.outstanding.final = final
         post.share.begin(list(post.outstanding.after(final)), links, post.owner == self.leader)
         post.share.progress(self.received)
 

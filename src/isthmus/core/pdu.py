@@ -165,10 +165,9 @@ class Progress(_Pdu, frozen=True, tag="progress"):
 
 
 class Confirm(_Pdu, frozen=True, tag="confirm"):
-    """From the receiving side, which is in this epoch: stable here, and in every system behind."""
+    """From the receiving side: stable here, and in every system behind."""
 
     marks: Marks
-    epoch: Number = 0
 
 
 class Open(_Pdu, frozen=True, tag="open"):
@@ -262,7 +261,6 @@ class SiteConfirm(_Pdu, frozen=True, tag="site-confirm"):
 
     join: Number
     marks: Marks
-    epoch: Number = 0
 
 
 class SiteFreeze(_Pdu, frozen=True, tag="site-freeze"):

@@ -59,7 +59,6 @@ class Export:
         self._final: dict[ProcessId, int] = {}
         self._came_in: dict[ProcessId, int] = {}
         self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
-        self._early_marks: list[tuple[int, list[tuple[ProcessId, int]]]] = []
         self._out: GatewayOutbox | None = None
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
@@ -141,8 +140,7 @@ class Export:
                 self.links_up[end.link] = False
         if lost:
             # Whoever is gone may have told only some of us.
-            confirmed = sorted(self.outstanding.confirmed.items())
-            out.site.append((self.colleagues, SiteConfirm(self.plan.join, confirmed, self.epoch)))
+            out.site.append((self.colleagues, SiteConfirm(self.plan.join, sorted(self.outstanding.confirmed.items()))))
             self.renew(now, out)
 
     def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
@@ -235,7 +233,7 @@ class Export:
 
     def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
         self.opening = False
-        self._final = final
+        self._final = self.outstanding.final = final
         self._untold = {link: dict(self._came_in) for link in self._my_links}
         self._retry_at = None
         self._void.clear()
@@ -285,35 +283,14 @@ class Export:
         if not self.leads and self.plan.share in ("sets", "striped"):
             out.site.append(((self.sequencer,), SiteProgress(self.plan.join, epoch, received)))
 
-    def on_confirm(
-        self, marks: Iterable[tuple[ProcessId, int]], epoch: int, out: GatewayOutbox, *, direct: bool
-    ) -> bool:
+    def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: GatewayOutbox, *, direct: bool) -> bool:
         """Stable at the far side. What came over a link is passed on to fellows, whose links may be down."""
         news = [(origin, seq) for origin, seq in marks if not self.outstanding.is_confirmed(origin, seq)]
         if not news:
             return False
         if direct and self.colleagues:
-            out.site.append((self.colleagues, SiteConfirm(self.plan.join, news, epoch)))
-        if self.plan.share == "counted" and not self._has_begun(epoch):
-            # These may be of an epoch that others have begun. Whoever counts has to count them still.
-            self._early_marks.append((epoch, news))
-            return False
+            out.site.append((self.colleagues, SiteConfirm(self.plan.join, news)))
         return self.outstanding.confirm(news)
-
-    def take_early_marks(self) -> bool:
-        """What was confirmed in an epoch that has begun here only now. Says whether there was any."""
-        due = [marks for epoch, marks in self._early_marks if self._has_begun(epoch)]
-        if not due:
-            return False
-        self._early_marks = [each for each in self._early_marks if not self._has_begun(each[0])]
-        return self.outstanding.confirm(mark for marks in due for mark in marks)
-
-    def _has_begun(self, epoch: int) -> bool:
-        """Whether what the far side says in this epoch can be of no later one than ours.
-
-        Not quite: a gateway over there may be behind as well, and speak of what a later epoch brought.
-        """
-        return epoch <= self.epoch and not self.opening
 
     def on_free(self, pdu: SiteFree, out: GatewayOutbox) -> None:
         if self.leads and pdu.epoch == self.epoch and not self.opening:

@@ -325,7 +325,7 @@ class JoinGateway:
             elif isinstance(pdu, Progress):
                 export.on_progress(pdu.epoch, pdu.received, out)
             elif isinstance(pdu, Confirm):
-                self._confirmed(export.on_confirm(pdu.marks, pdu.epoch, out, direct=True), out)
+                self._confirmed(export.on_confirm(pdu.marks, out, direct=True), out)
             elif isinstance(pdu, Open):
                 imports.on_open(link, pdu.epoch, out)
             elif isinstance(pdu, Resume):
@@ -384,7 +384,7 @@ class JoinGateway:
             elif isinstance(pdu, SiteProgress):
                 export.on_progress(pdu.epoch, pdu.received, out)
             elif isinstance(pdu, SiteConfirm):
-                self._confirmed(export.on_confirm(pdu.marks, pdu.epoch, out, direct=False), out)
+                self._confirmed(export.on_confirm(pdu.marks, out, direct=False), out)
             elif isinstance(pdu, SiteOpen):
                 export.opened(source, pdu, out)
             elif isinstance(pdu, SiteResume):
@@ -414,8 +414,6 @@ class JoinGateway:
                 self._confirm_upstream(join, waiting, out)
 
     def _end_of_step(self, out: GatewayOutbox) -> None:
-        for export in self.exports.values():
-            self._confirmed(export.take_early_marks(), out)
         for join, imports in self.imports.items():
             imports.report(self.exports[join].links_up, out)
 

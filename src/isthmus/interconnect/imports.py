@@ -200,13 +200,13 @@ class Import:
         news = {origin: seq for origin, seq in levels.items() if seq > self.stable.get(origin, 0)}
         if news:
             self.stable.update(news)
-            confirm = Confirm(sorted(news.items()), self.epoch)
+            confirm = Confirm(sorted(news.items()))
             out.links.extend((link, confirm) for link in self._my_links if links_up[link])
 
     def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
         """Say again what may have been lost with an old connection or process."""
         if self.stable:
-            out.links.append((link, Confirm(sorted(self.stable.items()), self.epoch)))
+            out.links.append((link, Confirm(sorted(self.stable.items()))))
         if self.plan.numbered_imports and self.received > 0:
             out.links.append((link, Progress(self.epoch, self.received)))
 
@@ -327,7 +327,7 @@ class Import:
         self._before = dict(pdu.imported)
         self.ready = True
         if self.stable:
-            confirm = Confirm(sorted(self.stable.items()), self.epoch)
+            confirm = Confirm(sorted(self.stable.items()))
             out.links.extend((link, confirm) for link in self._my_links)
         self._take_early(out)
 

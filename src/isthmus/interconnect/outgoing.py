@@ -55,13 +55,14 @@ class OriginLog:
 
 
 class Outstanding:
-    """All unconfirmed messages of one direction of a join."""
+    """All unconfirmed messages of one direction of a join. `final` is what the far side had when the epoch began."""
 
-    __slots__ = ("_order", "confirmed", "logs")
+    __slots__ = ("_order", "confirmed", "final", "logs")
 
     def __init__(self) -> None:
         self.logs: dict[ProcessId, OriginLog] = {}
         self.confirmed: dict[ProcessId, int] = {}
+        self.final: Mapping[ProcessId, int] = {}
         self._order: deque[Run] = deque()
 
     def forget_deliveries(self) -> None:
@@ -147,6 +148,25 @@ class Outstanding:
 
     def is_confirmed(self, origin: ProcessId, seq: int) -> bool:
         return seq <= self.confirmed.get(origin, 0)
+
+    def last_number(self) -> int:
+        """How many messages beyond `final` have been delivered here, whatever has become of them since.
+
+        Out of a log, where everybody delivers in one order, that is the place of the last one in it. It takes no memory
+        of what was confirmed, and so it makes no difference who has heard of a confirmation when.
+        """
+        return sum(log.last for log in self.logs.values()) - sum(self.final.values())
+
+    def numbered(self) -> Iterator[tuple[int, Run]]:
+        """What is beyond `final` and not confirmed, in order of delivery: the place of each run's first message, the run.
+
+        Counted from the end: what was confirmed is missing, but nothing that matters lies before a part of `final`.
+        """
+        place = self.last_number() - sum(count for _, _, count in self._order) + 1
+        for run in self._order:
+            for origin, first, count in beyond(self.final, beyond(self.confirmed, (run,))):
+                yield place + first - run[1], (origin, first, count)
+            place += run[2]
 
     def after(self, final: Mapping[ProcessId, int]) -> Iterator[Run]:
         """Everything that is beyond `final` and not confirmed, in order of delivery here."""

@@ -263,14 +263,12 @@ class Counted:
         self._outstanding = outstanding
         self._carrier = carrier
         self._links: tuple[LinkId, ...] = tuple(end.link for end in plan.links)
-        self._waiting: deque[Run] = deque()
-        self._next_number = 1
+        self._waiting: deque[tuple[int, Run]] = deque()
         self._received = 0
 
     def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
         self._links = tuple(links)
-        self._waiting = deque(waiting)
-        self._next_number = 1
+        self._waiting = deque(self._outstanding.numbered())
         self._received = 0
         self._pump()
 
@@ -278,7 +276,10 @@ class Counted:
         """Only deliveries and progress put anything on a link here, and those are withheld meanwhile."""
 
     def add(self, runs: Sequence[Run]) -> None:
-        self._waiting.extend(runs)
+        number = self._outstanding.last_number() - sum(count for _, _, count in runs) + 1
+        for run in runs:
+            self._waiting.append((number, run))
+            number += run[2]
         self._pump()
 
     def ready(self, link: LinkId) -> None:
@@ -293,26 +294,28 @@ class Counted:
             self._pump()
 
     def _pump(self) -> None:
-        while self._waiting and self._links and self._next_number <= self._received + self.window:
-            number = self._next_number
+        while self._waiting and self._links and self._waiting[0][0] <= self._received + self.window:
+            number = self._waiting[0][0]
             stripe = (number - 1) // self.stripe
             link = self._links[stripe % len(self._links)]
-            room = (stripe + 1) * self.stripe - number + 1
-            runs: list[Run] = []
-            while self._waiting and room:
-                origin, first, count = self._waiting[0]
-                taken = min(count, room)
-                runs.append((origin, first, taken))
-                room -= taken
-                self._next_number += taken
-                if taken == count:
-                    self._waiting.popleft()
-                else:
-                    self._waiting[0] = (origin, first + taken, count - taken)
+            runs = self._take(number, (stripe + 1) * self.stripe - number + 1)
             if self._carrier.is_mine(link):
                 for block in cut_into_blocks(runs, self._outstanding):
                     self._carrier.put(link, number, block)
                     number += sum(count for _, _, count in block)
+
+    def _take(self, number: int, room: int) -> list[Run]:
+        """Off `_waiting`, what has the numbers from this one on without a gap."""
+        runs: list[Run] = []
+        while self._waiting and room and self._waiting[0][0] == number:
+            _, (origin, first, count) = self._waiting.popleft()
+            taken = min(count, room)
+            runs.append((origin, first, taken))
+            room -= taken
+            number += taken
+            if taken < count:
+                self._waiting.appendleft((number, (origin, first + taken, count - taken)))
+        return runs
 
 
 def route(plan: JoinPlan, links: Sequence[LinkId], origin: ProcessId) -> LinkId | None:
