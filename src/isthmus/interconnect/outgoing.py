@@ -158,7 +158,7 @@ class Outstanding:
         return sum(log.last for log in self.logs.values()) - sum(self.final.values())
 
     def numbered(self) -> Iterator[tuple[int, Run]]:
-        """What is beyond `final` and not confirmed, in order of delivery: the place of each run's first message, the run.
+        """What is beyond `final` and not confirmed, in order of delivery, with the place of its first message.
 
         Counted from the end: what was confirmed is missing, but nothing that matters lies before a part of `final`.
         """
