@@ -16,8 +16,9 @@ from isthmus.pipeline import files
 from isthmus.pipeline.audit import audit, audit_traces
 from isthmus.pipeline.ingest import ingest, is_table, open_table
 from isthmus.pipeline.rows import ARROW_ROWS
+from isthmus.trace.jsonl import MAX_LINE
 from isthmus.trace.parquet import write_part
-from isthmus.trace.reader import MAX_LINE, read_trace
+from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, TraceError
 
 if TYPE_CHECKING:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
 
+from isthmus.benchmarks.deaths import certify_death, flowing_again
 from isthmus.benchmarks.joined_sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
-from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
-from isthmus.trace.writer import JsonlSink
 
 RUN = "demo"
 VICTIM = "g1"
@@ -41,7 +39,7 @@ class Figures(Struct, frozen=True):
     deliveries_per_second: int
     latency_ms: dict[str, float]
     next_view_after_kill_ms: int | None
-    flowed_again_after_ms: int | None
+    flowed_again_after_ms: int
 
 
 async def through_a_kill(
@@ -66,26 +64,8 @@ async def through_a_kill(
             await sites[site].quiet()
         await asyncio.gather(*(sites[site].stable(STABLE_WITHIN) for site in (NEAR, FAR)))
         await sites.close()
-    certify_death(trace, NEAR, VICTIM, killed_at)
+    certify_death(trace, RUN, NEAR, VICTIM, killed_at)
     return killed_at
-
-
-def certify_death(trace: Path, system: str, process: str, killed_at: Nanos) -> None:
-    """Who was killed could not say so. We killed it, so we can: its log ends here."""
-    log = next(log for log in read_trace([trace]).logs.values() if (log.system, log.process) == (system, process))
-    row = Event(
-        run=log.run,
-        system=log.system,
-        process=log.process,
-        role=log.role,
-        index=log.events[-1].index + 1 if log.events else 0,
-        event="crash",
-        time_ns=killed_at,
-        note="killed with SIGKILL by whoever ran it",
-    )
-    sink = JsonlSink(trace / f"{log.run}.{log.system}.{log.process}.jsonl")
-    sink.write([row])
-    sink.close()
 
 
 def figures_of(events: Sequence[Event], killed_at: Nanos) -> Figures:
@@ -98,6 +78,8 @@ def figures_of(events: Sequence[Event], killed_at: Nanos) -> Figures:
     ) or [0]
     views = [event.time_ns for event in events if event.event == "view" and event.time_ns > killed_at]
     times = [event.time_ns for event in delivered]
+    # After the last send there is little to flow.
+    flowing = flowing_again(events, (NEAR, FAR), killed_at, max(sent_at.values()))
     elapsed = max(times) - min(times)
     return Figures(
         messages=len(sent_at),
@@ -105,19 +87,8 @@ def figures_of(events: Sequence[Event], killed_at: Nanos) -> Figures:
         deliveries_per_second=round(len(delivered) * SECOND / elapsed),
         latency_ms={f"p{p}": round(delays[len(delays) * p // 100] / MILLISECOND, 1) for p in (50, 90, 99)},
         next_view_after_kill_ms=round((min(views) - killed_at) / MILLISECOND) if views else None,
-        flowed_again_after_ms=_flowed_again(delivered, killed_at),
+        flowed_again_after_ms=round((flowing - killed_at) / MILLISECOND),
     )
-
-
-def _flowed_again(delivered: Sequence[Event], killed_at: Nanos) -> int | None:
-    """How long after the kill the longest pause of either direction was over, in milliseconds."""
-    over: list[tuple[Nanos, Nanos]] = []
-    for system in (NEAR, FAR):
-        came = sorted(event.time_ns for event in delivered if event.system == system != event.origin_system)
-        gaps = [(later - earlier, later) for earlier, later in pairwise(came) if later > killed_at]
-        if gaps:
-            over.append(max(gaps))
-    return round((max(over)[1] - killed_at) / MILLISECOND) if over else None
 
 
 def _message(event: Event) -> tuple[str | None, str | None, int | None]:

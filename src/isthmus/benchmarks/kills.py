@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from isthmus.benchmarks.deaths import certify_death, flowing_again
 from isthmus.benchmarks.joined_sites import FAR, NEAR, Child, JoinedSites, Layout
 from isthmus.core.ids import LIFE, SECOND, Nanos
 from isthmus.simulator.oracles import judge
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
-from isthmus.trace.writer import JsonlSink
 
 Victim: TypeAlias = Literal["gateway", "sequencer", "site"]
 VICTIMS: tuple[Victim, ...] = ("gateway", "sequencer", "site")
@@ -165,43 +164,8 @@ async def measure(directory: Path, rounds: int, progress: Callable[[], None]) ->
     return outcomes
 
 
-def certify_death(trace: Path, run: str, system: str, process: str, killed_at: Nanos) -> None:
-    """Who was killed could not say so. We killed it, so we can: its log ends here."""
-    path = trace / f"{run}.{system}.{process}.jsonl"
-    log = next(iter(read_trace([path]).logs.values()))
-    row = Event(
-        run=run,
-        system=system,
-        process=process,
-        role=log.role,
-        index=log.events[-1].index + 1 if log.events else 0,
-        event="crash",
-        time_ns=killed_at,
-        note="killed with SIGKILL by whoever ran it",
-    )
-    sink = JsonlSink(path)
-    sink.write([row])
-    sink.close()
-
-
 def _timed(events: Sequence[Event], at: Nanos, noticed: Nanos, until: Nanos) -> Kill:
     views = [event.time_ns for event in events if event.event == "view" and at < event.time_ns < until]
     if noticed == at and views:
         noticed = min(views)
-    return Kill(at=at, noticed=noticed - at, flowing=_flowing_again(events, at, until) - at)
-
-
-def _flowing_again(events: Sequence[Event], at: Nanos, until: Nanos) -> Nanos:
-    """When the longest standstill between these times was over, in the direction in which it was longer."""
-    over = at
-    longest: Nanos = 0
-    for system in (NEAR, FAR):
-        came = [
-            event.time_ns
-            for event in events
-            if event.event == "deliver" and event.role == "app" and event.system == system != event.origin_system
-        ]
-        for earlier, later in pairwise(sorted(came)):
-            if at < later < until and later - max(earlier, at) > longest:
-                longest, over = later - max(earlier, at), later
-    return over
+    return Kill(at=at, noticed=noticed - at, flowing=flowing_again(events, (NEAR, FAR), at, until) - at)

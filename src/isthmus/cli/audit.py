@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.cli.spark import COLOURS, ExpectOption, MasterOption, MemoryOption, TracesArgument
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
-    from isthmus.trace.schema import Answer, Property, Report
+    from isthmus.trace.schema import Property, Report
 
 _EXPECTED_OF_ALL: tuple[Property, ...] = ("integrity", "agreement", "fifo", "causal")
 """Total order is a promise that few systems make, so it counts only where it is expected by name."""
 
 _MOST_RUNS = 20
 _MOST_WITNESSES = 20
-_COLOURS: dict[Answer, str] = {"holds": "green", "violated": "red", "unknown": "yellow"}
 
 
 class EngineName(StrEnum):
@@ -42,18 +42,13 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", help="Trace directories or files, or one table.")],
-    expect: Annotated[
-        str | None,
-        typer.Option(help="Properties that must hold, such as fifo,causal. Without it: all but total.", metavar="LIST"),
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")
-    ] = None,
+    traces: TracesArgument,
+    expect: ExpectOption = None,
+    master: MasterOption = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
     ] = None,
-    memory: Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")] = "2g",
+    memory: MemoryOption = "2g",
     engine: Annotated[EngineName, typer.Option(help="auto chooses by the size of each run.")] = EngineName.AUTO,
     output: OutputOption = Output.HUMAN,
 ) -> int:
@@ -72,17 +67,14 @@ def audit(
 def _report(
     traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str, engine: EngineName
 ) -> tuple[Report, tuple[Property, ...]]:
-    from isthmus.pipeline.session import require_packages, spark_session
+    from isthmus.pipeline.session import require_packages
 
     require_packages()
     from isthmus.pipeline.audit import audit_traces, expected_properties
-    from isthmus.pipeline.files import find_files
-    from isthmus.pipeline.ingest import is_table
+    from isthmus.pipeline.ingest import session_for
 
     expected = _EXPECTED_OF_ALL if expect is None else expected_properties(expect)
-    if not (len(traces) == 1 and is_table(traces[0])):
-        find_files(traces)  # what is wrong with the arguments is said before the seconds that Spark takes to start
-    spark = spark_session(master, driver_memory=memory)
+    spark = session_for(traces, master, memory)
     return audit_traces(spark, traces, table=keep, engine=_ENGINES[engine]), expected
 
 
@@ -95,7 +87,7 @@ def _show(report: Report) -> None:
     for judged in dict.fromkeys(each.property for each in report.verdicts):
         rows = [each for each in report.verdicts if each.property == judged]
         count = Counter(each.verdict for each in rows)
-        figures = [f"[{_COLOURS[answer]}]{count[answer]:,}[/]" if count[answer] else "0" for answer in _COLOURS]
+        figures = [f"[{COLOURS[answer]}]{count[answer]:,}[/]" if count[answer] else "0" for answer in COLOURS]
         totals = (f"{sum(each.checked for each in rows):,}", f"{sum(each.violations for each in rows):,}")
         summary.add_row(judged, *figures, *totals)
     out.print(summary)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.cli.spark import LinkRateOption, MasterOption, MemoryOption, TracesArgument
 from isthmus.core.units import parse_rate
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
@@ -24,17 +25,13 @@ def register(app: typer.Typer) -> None:
 
 
 def measure(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE…", help="Trace directories or files, or one table.")],
+    traces: TracesArgument,
     to: Annotated[
         Path | None, typer.Option(help="Write all tables as Parquet into this directory.", metavar="DIR")
     ] = None,
-    rate: Annotated[
-        str | None, typer.Option("--link-rate", help="What each link can carry, as in 20Mbit, for utilisation.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")
-    ] = None,
-    memory: Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")] = "2g",
+    rate: LinkRateOption = None,
+    master: MasterOption = None,
+    memory: MemoryOption = "2g",
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
@@ -65,19 +62,16 @@ def link_rate(text: str | None) -> float | None:
 def _figures(
     traces: list[Path], to: Path | None, bits_per_second: float | None, master: str | None, memory: str
 ) -> Figures:
-    from isthmus.pipeline.session import require_packages, spark_session
+    from isthmus.pipeline.session import require_packages
 
     require_packages()
-    from isthmus.pipeline.files import find_files
-    from isthmus.pipeline.ingest import is_table
+    from isthmus.pipeline.ingest import session_for
     from isthmus.pipeline.measure import measured
     from isthmus.pipeline.report import clean_table
 
-    if not (len(traces) == 1 and is_table(traces[0])):
-        find_files(traces)  # what is wrong with the arguments is said before the seconds that Spark takes to start
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
         fail(f"{to}: is there already and not an empty directory; choose another for the tables")
-    spark = spark_session(master, driver_memory=memory)
+    spark = session_for(traces, master, memory)
     with (
         clean_table(spark, traces) as clean,
         measured(spark, clean.rows(spark), bits_per_second=bits_per_second) as tables,

@@ -56,7 +56,6 @@ class Export:
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
         self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
-        self._final: dict[ProcessId, int] = {}
         self._came_in: dict[ProcessId, int] = {}
         self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
         self._out: GatewayOutbox | None = None
@@ -119,7 +118,7 @@ class Export:
     def delivered(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
         """The own system delivered these, and they go out by this join."""
         # What was delivered here only after the epoch began may have been over there before.
-        runs = list(beyond(self._final, self.outstanding.add(messages)))
+        runs = list(beyond(self.outstanding.final, self.outstanding.add(messages)))
         if runs and not self.opening:
             self._out = out
             self.share.add(runs)
@@ -233,7 +232,7 @@ class Export:
 
     def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
         self.opening = False
-        self._final = self.outstanding.final = final
+        self.outstanding.final = final
         self._untold = {link: dict(self._came_in) for link in self._my_links}
         self._retry_at = None
         self._void.clear()

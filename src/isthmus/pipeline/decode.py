@@ -7,7 +7,7 @@ knows nothing of the rest of the trace, so rows that come twice are found later,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,13 +15,11 @@ import pyarrow.parquet as pq
 
 from isthmus.pipeline.files import UNREADABLE, NotATrace, Piece, columns_to_read, unreadable_reason
 from isthmus.pipeline.rows import ARROW_PLACED, TORN
-from isthmus.trace.reader import MAX_LINE
+from isthmus.trace.jsonl import decode
 from isthmus.trace.schema import COLUMNS, Event, printable, problem
 
-_CHUNK = 1 << 20
 _BATCH_ROWS = 1 << 14
 _LONGEST_REASON = 200
-_decoder = msgspec.json.Decoder(Event)
 
 
 def decode_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -94,105 +92,15 @@ class _Rows:
 
 
 def _jsonl(piece: Piece, rows: _Rows) -> Iterator[None]:
-    """Decode a megabyte at a time, and line by line only where something is wrong: that is half the time."""
     with open(piece.path, "rb") as file:
-        start, line = _first_line_start(file, piece)
-        for block in _blocks(file, start, piece.end):
-            if block is None:
-                rows.bad(line, f"longer than {MAX_LINE} bytes")
-                line += 1
-                continue
-            line_ends = block.count(b"\n")
-            try:
-                events = _decoder.decode_lines(block)
-            except (ValueError, RecursionError):
-                events = []
-            # Blank lines, or an object that spans lines: the count would give rows wrong line numbers.
-            if line_ends and len(events) == line_ends and block.endswith(b"\n"):
-                for number, event in enumerate(events, line):
-                    rows.good(number, event)
-            else:
-                _line_by_line(block, line, rows)
-            line += line_ends
+        for decoded in decode(file, piece.start, piece.end, piece.first_line):
+            for line, reason in decoded.bad:
+                rows.bad(line, reason)
+            for line, event in decoded.rows:
+                rows.good(line, event)
+            if decoded.torn:
+                rows.bad(decoded.torn, TORN)
             yield
-
-
-def _first_line_start(file: IO[bytes], piece: Piece) -> tuple[int, int]:
-    """Where the first line of the piece begins, and its number. A line belongs to the piece in which it begins."""
-    if piece.start == 0:
-        return 0, piece.first_line
-    position = piece.start - 1
-    file.seek(position)
-    while chunk := file.read(min(_CHUNK, piece.end - position)):
-        found = chunk.find(b"\n")
-        if found >= 0:
-            start = position + found + 1
-            return start, piece.first_line + (start > piece.start)
-        position += len(chunk)
-    return piece.end, piece.first_line
-
-
-def _blocks(file: IO[bytes], start: int, end: int) -> Iterator[bytes | None]:
-    """Whole lines that begin before `end`; only the last of a file may lack its end. None: a line that is too long."""
-    if start >= end:
-        return
-    file.seek(start)
-    position = start
-    rest = b""
-    skipping = False
-    while chunk := file.read(_CHUNK):
-        chunk_start, position = position, position + len(chunk)
-        if skipping:
-            _, newline, after = chunk.partition(b"\n")
-            if not newline:
-                continue
-            skipping = False
-            chunk_start += len(chunk) - len(after)
-            chunk = after
-            if chunk_start >= end:
-                return
-        if position >= end:
-            # The last line is the one that begins before `end`: cut after its end, if that is in sight.
-            cut = chunk.find(b"\n", max(0, end - 1 - chunk_start))
-            if cut >= 0:
-                yield from _without_long_lines(rest + chunk[: cut + 1])
-                return
-        block, newline, rest = (rest + chunk).rpartition(b"\n")
-        if newline:
-            yield from _without_long_lines(block + newline)
-        if len(rest) > MAX_LINE:
-            yield None
-            rest = b""
-            skipping = True
-    if rest:
-        yield rest
-
-
-def _without_long_lines(block: bytes) -> Iterator[bytes | None]:
-    """Nearly every block passes as it is: only a line that began in an earlier chunk can be too long."""
-    end = block.find(b"\n")
-    if end > MAX_LINE:
-        yield None
-        block = block[end + 1 :]
-    if block:
-        yield block
-
-
-def _line_by_line(block: bytes, first_line: int, rows: _Rows) -> None:
-    *whole, tail = block.split(b"\n")
-    for line, text in enumerate(whole, first_line):
-        if text.strip():
-            try:
-                rows.good(line, _decoder.decode(text))
-            except (ValueError, RecursionError) as error:
-                rows.bad(line, str(error))
-    if tail.strip():
-        try:
-            rows.good(first_line + len(whole), _decoder.decode(tail))
-        except msgspec.ValidationError as error:
-            rows.bad(first_line + len(whole), str(error))
-        except (ValueError, RecursionError):
-            rows.bad(first_line + len(whole), TORN)
 
 
 # Parquet with columns that are like ours ------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isthmus.pipeline.rows import ARROW_ROWS
-from isthmus.trace.schema import NULLABLE, TraceError, printable
+from isthmus.trace.schema import NULLABLE, printable
 
-SUFFIXES = (".jsonl", ".parquet")
 PIECE_BYTES = 32 << 20
 """Of JSON Lines. About 120,000 rows, half a second of one core."""
 
@@ -48,52 +47,9 @@ class TraceFiles(NamedTuple):
     """Number and reason of each file that cannot be used."""
 
 
-def find_files(paths: Iterable[str | Path]) -> list[str]:
-    """Every trace file that is named, or lies below a directory that is named, once."""
-    found: dict[str, str] = {}
-    for given in map(Path, paths):
-        try:
-            for file in _files_of(given):
-                if not file.is_file():
-                    raise TraceError(file, "not a regular file", "remove it, or give the trace files one by one")
-                found.setdefault(os.path.realpath(file), str(file))
-        except (OSError, ValueError) as error:
-            raise TraceError(given, f"cannot read: {error}", "check the path and its permissions") from error
-    if not found:
-        raise TraceError("trace", "no files given", "give a directory of *.jsonl or *.parquet files")
-    return list(found.values())
-
-
-def _files_of(given: Path) -> list[Path]:
-    if given.is_dir():
-        files = sorted(_files_below(given))
-        if not files:
-            raise TraceError(
-                given, "no trace files in this directory", "give one that holds *.jsonl or *.parquet files"
-            )
-        return files
-    if not given.exists():
-        raise TraceError(given, "no such file or directory", "give a directory of *.jsonl or *.parquet files")
-    if given.suffix not in SUFFIXES:
-        raise TraceError(given, "not a trace file", "give *.jsonl or *.parquet files, or a directory of them")
-    return [given]
-
-
-def _files_below(directory: Path) -> Iterator[Path]:
-    """Like Spark, skip what starts with `_` or `.`: those are files of somebody's housekeeping."""
-
-    def unreadable(error: OSError) -> None:
-        raise TraceError(error.filename, f"cannot read: {error.strerror}", "check its permissions") from error
-
-    for folder, subfolders, names in os.walk(directory, onerror=unreadable):
-        subfolders[:] = [name for name in subfolders if not name.startswith(("_", "."))]
-        for name in names:
-            if name.endswith(SUFFIXES) and not name.startswith(("_", ".")):
-                yield Path(folder, name)
-
-
-def examine(names: list[str]) -> TraceFiles:
+def examine(paths: Iterable[Path]) -> TraceFiles:
     """Look at sizes and footers, and decide how each file is read."""
+    names = list(map(str, paths))
     files = TraceFiles(names, [], [], [])
     for number, name in enumerate(names):
         try:

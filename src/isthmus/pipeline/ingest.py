@@ -26,9 +26,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from isthmus.pipeline.decode import decode_pieces
-from isthmus.pipeline.files import UNREADABLE, TraceFiles, examine, find_files, unreadable_reason
+from isthmus.pipeline.files import UNREADABLE, TraceFiles, examine, unreadable_reason
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.rows import PLACED_ROWS, TORN, TRACE_ROWS, reason_not_to_count
+from isthmus.pipeline.session import spark_session
+from isthmus.trace.files import find_files
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import COLUMNS, TraceError
 
@@ -85,6 +87,13 @@ class TraceTable(NamedTuple):
         """The first rows in quarantine, by file and line."""
         found = self.quarantine(spark).where(f.col("reason") != TORN).orderBy("file", "line").limit(most).collect()
         return [Quarantined(row.file, row.line, row.reason) for row in found]
+
+
+def session_for(traces: Sequence[Path], master: str | None, memory: str) -> SparkSession:
+    """A session to read these with. What is wrong with them is said before the seconds that Spark takes to start."""
+    if not (len(traces) == 1 and is_table(traces[0])):
+        find_files(traces)
+    return spark_session(master, driver_memory=memory)
 
 
 def is_table(path: str | Path) -> bool:

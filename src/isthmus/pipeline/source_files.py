@@ -23,13 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from msgspec import Struct
 
+from isthmus.trace.files import files_below
+from isthmus.trace.jsonl import MAX_LINE
 from isthmus.trace.schema import Event, TraceError
 
 BLOCK_BYTES = 1 << 19
 """Of JSON Lines, about 2,000 rows: a small batch decodes little in vain, a large one loses little between blocks."""
-MAX_LINE = 1 << 20
-
-SUFFIXES = (".jsonl", ".parquet")
 _PART = re.compile(r"-\d+\.(jsonl|parquet)$")
 
 
@@ -87,18 +86,9 @@ def log_files(paths: Iterable[str]) -> Iterator[str]:
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            yield from sorted(_below(path))
+            yield from sorted(map(str, files_below(Path(os.path.realpath(path)))))
         elif path.is_file():
             yield os.path.realpath(path)
-
-
-def _below(directory: Path) -> Iterator[str]:
-    """Like Spark, skip what starts with `_` or `.`: those are files of somebody's housekeeping."""
-    for folder, subfolders, names in os.walk(os.path.realpath(directory)):
-        subfolders[:] = [name for name in subfolders if not name.startswith(("_", "."))]
-        for name in names:
-            if name.endswith(SUFFIXES) and not name.startswith(("_", ".")):
-                yield str(Path(folder, name))
 
 
 class Tail:

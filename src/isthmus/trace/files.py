@@ -1,0 +1,56 @@
+"""Which files a trace is made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from isthmus.trace.schema import TraceError
+
+SUFFIXES = (".jsonl", ".parquet")
+
+
+def find_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Every trace file that is named, or lies below a directory that is named, once."""
+    found: dict[str, Path] = {}
+    for given in map(Path, paths):
+        try:
+            for file in _files_of(given):
+                if not file.is_file():
+                    raise TraceError(file, "not a regular file", "remove it, or give the trace files one by one")
+                # A file that is named twice, or is in a directory that is named too, is still one file.
+                found.setdefault(os.path.realpath(file), file)
+        except (OSError, ValueError) as error:
+            raise TraceError(given, f"cannot read: {error}", "check the path and its permissions") from error
+    if not found:
+        raise TraceError("trace", "no files given", "give a directory of *.jsonl or *.parquet files")
+    return list(found.values())
+
+
+def _files_of(given: Path) -> list[Path]:
+    if given.is_dir():
+        files = sorted(files_below(given, _unreadable))
+        if not files:
+            raise TraceError(
+                given, "no trace files in this directory", "give one that holds *.jsonl or *.parquet files"
+            )
+        return files
+    if not given.exists():
+        raise TraceError(given, "no such file or directory", "give a directory of *.jsonl or *.parquet files")
+    if given.suffix not in SUFFIXES:
+        raise TraceError(given, "not a trace file", "give *.jsonl or *.parquet files, or a directory of them")
+    return [given]
+
+
+def files_below(directory: Path, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+    """Like Spark, skip what starts with `_` or `.`: those are files of somebody's housekeeping."""
+    for folder, subfolders, names in os.walk(directory, onerror=on_error):
+        subfolders[:] = [name for name in subfolders if not name.startswith(("_", "."))]
+        for name in names:
+            if name.endswith(SUFFIXES) and not name.startswith(("_", ".")):
+                yield Path(folder, name)
+
+
+def _unreadable(error: OSError) -> None:
+    raise TraceError(error.filename, f"cannot read: {error.strerror}", "check its permissions") from error
