@@ -66,14 +66,9 @@ class Figure(Struct, frozen=True):
         return self.plain.batch_seconds / self.isthmus.batch_seconds
 
 
-def run(rows: int = ROWS, master: str = "local[2]", max_rows: int | None = None) -> list[Figure]:
-    """All figures. With `max_rows`, batches of that size; without, everything in one batch."""
-    spark = spark_session(master, shuffle_partitions=2)
-    return list(measure(spark, rows, max_rows))
-
-
-def measure(spark: Any, rows: int = ROWS, max_rows: int | None = None) -> Iterator[Figure]:
-    """The figures of one session, one after the other."""
+def measure(rows: int = ROWS, max_rows: int | None = None) -> Iterator[Figure]:
+    """The figures, one after the other. With `max_rows`, batches of that size; without, everything in one batch."""
+    spark = spark_session(shuffle_partitions=2)
     register(spark)
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as scratch:
         for name, count in (("warm", min(rows, 20_000)), ("all", rows)):

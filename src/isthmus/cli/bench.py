@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from isthmus.benchmarks import core, kills, memory, mutants, wan
-from isthmus.cli import bench_audit
+from isthmus.cli import bench_audit, bench_source
 from isthmus.cli.console import (
     HOLDS,
     VIOLATED,
@@ -38,6 +38,7 @@ class Name(StrEnum):
     WAN = "wan"
     KILLS = "kills"
     AUDIT = "audit"
+    SOURCE = "source"
 
 
 def register(app: typer.Typer) -> None:
@@ -53,6 +54,7 @@ def bench(
     rounds: Annotated[int, typer.Option(help="kills: how many of each kind.", min=1)] = 20,
     audit_deliveries: Annotated[int, typer.Option(help="audit: how many deliveries.", min=10_000)] = 10_000_000,
     audit_case: Annotated[str, typer.Option(help="audit: only cases with this in their name.")] = "",
+    rows: Annotated[int, typer.Option(help="source: how many rows.", min=10_000)] = 1_000_000,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Run benchmarks."""
@@ -63,6 +65,7 @@ def bench(
         Name.WAN: _wan,
         Name.KILLS: lambda output: _kills(rounds, output),
         Name.AUDIT: lambda output: bench_audit.bench(audit_deliveries, audit_case, output),
+        Name.SOURCE: lambda output: bench_source.bench(rows, output),
     }
     results: dict[str, Any] = {}
     worst = HOLDS

@@ -12,13 +12,16 @@ from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out
 from isthmus.cli.measure import link_rate
 from isthmus.cli.spark import (
     COLOURS,
+    DelimiterOption,
     ExpectOption,
     LinkRateOption,
     MasterOption,
     MemoryOption,
+    ShivizOption,
     TracesArgument,
+    traces_to_read,
 )
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.problems import SparkProblem, refuse_target
 from isthmus.trace.schema import Report, Verdict, printable
 
 if TYPE_CHECKING:
@@ -47,11 +50,14 @@ def report(
     rate: LinkRateOption = None,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
+    shiviz: ShivizOption = None,
+    delimiter: DelimiterOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Write a page about traces: verdicts, latency, throughput, links, overhead, and a diagram of each witness."""
     try:
-        found, expected = _written(traces, to, expect, pictures, link_rate(rate), master, memory)
+        read = traces_to_read(traces, shiviz, delimiter)
+        found, expected = _written(read, to, expect, pictures, link_rate(rate), master, memory)
     except SparkProblem as problem:
         fail(str(problem))
     if output is Output.JSON:
@@ -75,7 +81,7 @@ def _written(
     require_packages()
     from isthmus.pipeline.audit import expected_properties
     from isthmus.pipeline.ingest import session_for
-    from isthmus.pipeline.report import EXPECTED, refuse_target, write_report
+    from isthmus.pipeline.report import EXPECTED, write_report
 
     expected = EXPECTED if expect is None else expected_properties(expect)
     refuse_target(to)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from isthmus.pipeline.audit import audit
 from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, is_table, open_table, spark_reason
 from isthmus.pipeline.measure import measured
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.problems import SparkProblem, refuse_target
 from isthmus.pipeline.report_page import Content, Shown, page
 from isthmus.pipeline.report_witness import MOST_PICTURES, choose, witnesses
 from isthmus.trace.schema import Property, Report, TraceError
@@ -87,15 +87,6 @@ def runs_to_show(report: Report, most: int = MOST_RUNS) -> list[str]:
     bad = {each.run for each in report.violated}
     runs = sorted({each.run for each in report.verdicts}, key=lambda run: (run not in bad, run))
     return runs[:most]
-
-
-def refuse_target(target: str | Path) -> None:
-    """Say that a page cannot be written there before the seconds that making it takes."""
-    path = Path(target)
-    if path.is_dir():
-        raise TraceError(path, "is a directory", "give a file for the report, such as report.html")
-    if not path.absolute().parent.is_dir():
-        raise TraceError(path, "its directory does not exist", "make it first, or choose another file")
 
 
 def _write(path: Path, text: str) -> None:
