@@ -26,11 +26,11 @@ PATIENCE = 20.0
 Result = TypeVar("Result")
 
 
-def run_test(main: Coroutine[Any, Any, Result]) -> Result:
+def run_test(main: Coroutine[Any, Any, Result], within: float = 2 * PATIENCE) -> Result:
     """Run a test in the event loop that users get. It fails when it does not end."""
 
     async def bounded() -> Result:
-        async with asyncio.timeout(2 * PATIENCE):
+        async with asyncio.timeout(within):
             return await main
 
     return run(bounded())

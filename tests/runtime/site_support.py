@@ -95,7 +95,7 @@ class JoinedPair:
     ) -> None:
         for driver in self.drivers.values():
             if driver.ended is None:
-                await driver.close()
+                driver.kill("the test is over")
         self.ports.release()
 
     async def start(self, site: str, only: Sequence[str] | None = None, *, joining: bool = False) -> None:

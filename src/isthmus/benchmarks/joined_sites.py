@@ -174,9 +174,10 @@ class Child:
             with suppress(ProcessLookupError):
                 if self._process.returncode is None:
                     self._process.kill()
-            await self._process.wait()
-            if self._reading is not None:
-                await asyncio.wait((self._reading,))
+            async with asyncio.timeout(PATIENCE):
+                await self._process.wait()
+                if self._reading is not None:
+                    await asyncio.wait((self._reading,))
 
     async def restart(self) -> None:
         """Its members come back as new processes, which join those of their site that live."""
@@ -289,7 +290,7 @@ class Lines:
             with suppress(ProcessLookupError):
                 if self._process.returncode is None:
                     self._process.kill()
-            await self._process.communicate()
+            await asyncio.wait_for(self._process.communicate(), PATIENCE)
 
 
 class Traffic(NamedTuple):
