@@ -15,7 +15,6 @@ from isthmus.benchmarks.deaths import certify_death
 from isthmus.benchmarks.failover import figures_of
 from isthmus.benchmarks.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout, Line, Ports
 from isthmus.core.ids import MILLISECOND
-from isthmus.runtime.loop import run
 from isthmus.simulator.oracles import judge
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.reader import read_trace
@@ -77,7 +76,7 @@ def test_a_gateway_is_killed_and_comes_back_and_nothing_is_lost(tmp_path: Path) 
             await sites.close()
             return killed_at
 
-    killed_at = run(play())
+    killed_at = asyncio.run(play())
     assert not [pid for pid in pids if _is_there(pid)]
     certify_death(trace, "joined", NEAR, "g1", killed_at)
     read = read_trace([trace])
@@ -109,7 +108,7 @@ def test_delays_are_measured_from_one_look_to_the_next(tmp_path: Path) -> None:
             assert not (await sites[FAR].figures()).delays
             return delays
 
-    delays = run(play())
+    delays = asyncio.run(play())
     assert len(delays) == 100
     assert min(delays) >= LINE.delay
 
@@ -120,7 +119,7 @@ def test_a_child_that_cannot_start_says_why(tmp_path: Path) -> None:
             raise AssertionError("it runs")
 
     with pytest.raises(ChildFailed, match="nowhere"):
-        run(play())
+        asyncio.run(play())
 
 
 def test_ports_are_ours_while_we_hold_them_and_those_whom_we_tell_can_listen() -> None:

@@ -26,14 +26,23 @@ PATIENCE = 20.0
 Result = TypeVar("Result")
 
 
-def run_test(main: Coroutine[Any, Any, Result], within: float = 2 * PATIENCE) -> Result:
+def run_test(main: Coroutine[Any, Any, Result]) -> Result:
     """Run a test in the event loop that users get. It fails when it does not end."""
+    return run(_bounded(main, 2 * PATIENCE))
 
-    async def bounded() -> Result:
-        async with asyncio.timeout(within):
-            return await main
 
-    return run(bounded())
+def run_with_children(main: Coroutine[Any, Any, Result], within: float = 2 * PATIENCE) -> Result:
+    """Run a test that starts OS processes.
+
+    Not in uvloop, which runs Python code between fork and exec. A process of tests may have threads (Spark, Arrow), and
+    a lock that one of them held at the fork is held for ever in the child, while the parent waits for its exec.
+    """
+    return asyncio.run(_bounded(main, within))
+
+
+async def _bounded(main: Coroutine[Any, Any, Result], within: float) -> Result:
+    async with asyncio.timeout(within):
+        return await main
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from runtime_support import PATIENCE, run_test, soon
+from runtime_support import PATIENCE, run_with_children, soon
 
 import isthmus
 from isthmus.adapters.embedded import main, plan, spawn
@@ -139,7 +139,7 @@ def test_survivors_of_a_kill_go_on_and_agree(tmp_path: Path) -> None:
             for child in survivors:
                 assert f"{child.name}:{child.sent}" in child.lines[-1].split(), "something accepted is lost"
 
-    run_test(scenario())
+    run_with_children(scenario())
     sequences = delivered_sets(tmp_path)
     assert set(sequences["p1"]) == set(sequences["p3"]) == set(sequences["p4"])
     assert set(sequences["p2"]) <= set(sequences["p1"]), "a delivery of the victim is unknown to the survivors"
@@ -166,7 +166,7 @@ def test_sigterm_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
             for child in others:
                 assert child.lines[-1] == f"took p1:{sender.sent}"
 
-    run_test(scenario())
+    run_with_children(scenario())
     assert judge(read_trace(tmp_path).events()).verdict("agreement") == "holds"
 
 
@@ -182,7 +182,7 @@ def test_a_child_whose_application_returns_leaves_in_good_order() -> None:
             assert await stays.ended() == 0
             assert stays.lines[-1] == "took p1:2"
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_a_child_whose_application_fails_says_so_and_exits_1() -> None:
@@ -193,7 +193,7 @@ def test_a_child_whose_application_fails_says_so_and_exits_1() -> None:
             assert await child.ended() == 1
             assert "ZeroDivisionError: an application with a bug" in await child.errors()
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -> None:
@@ -212,7 +212,7 @@ def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -
             assert "not known to be stable" in errors
             assert "Traceback" not in errors
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_a_second_signal_cuts_leaving_short() -> None:
@@ -230,7 +230,7 @@ def test_a_second_signal_cuts_leaving_short() -> None:
             assert await sender.ended() == 1
             assert "told twice to stop" in await sender.errors()
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:
@@ -245,7 +245,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
                 assert errors.startswith(f"p1: {where} is already in use.")
                 assert len(errors.splitlines()) == 1
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_founders_that_never_come_are_named() -> None:
@@ -259,7 +259,7 @@ def test_founders_that_never_come_are_named() -> None:
             assert f"nobody of its run answered at {spec.addresses[1]}" in errors
             assert len(errors.splitlines()) == 1
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from runtime_support import run_test, soon, until
+from runtime_support import run_test, run_with_children, soon, until
 
 import isthmus
 from isthmus.core.ids import MILLISECOND, SECOND
@@ -503,7 +503,7 @@ def test_a_script_cuts_and_mends_a_line() -> None:
             assert "1 connections, 5 bytes there (at most 5 held), 0 bytes back" in out
             assert err == "isthmus: cut 2: no line 2; lines are 0 to 1, or all\n"
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_a_signal_ends_it_with_a_result_for_programs() -> None:
@@ -518,7 +518,7 @@ def test_a_signal_ends_it_with_a_result_for_programs() -> None:
             (line,) = json.loads(out)["lines"]
             assert line["connections"] == 0
 
-    run_test(scenario())
+    run_with_children(scenario())
 
 
 def test_bad_usage_is_one_clear_line() -> None:
@@ -542,4 +542,4 @@ def test_bad_usage_is_one_clear_line() -> None:
         assert "--rate 20: a rate is a number with" in no_rate
         assert "LISTEN=TARGET" in no_line
 
-    run_test(scenario())
+    run_with_children(scenario())
