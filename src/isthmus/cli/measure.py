@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json, table
-from isthmus.cli.spark import LinkRateOption, MasterOption, MemoryOption, TracesArgument
+from isthmus.cli.spark import (
+    DelimiterOption,
+    LinkRateOption,
+    MasterOption,
+    MemoryOption,
+    ShivizOption,
+    TracesArgument,
+    traces_to_read,
+)
 from isthmus.core.units import parse_rate
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
@@ -32,11 +40,13 @@ def measure(
     rate: LinkRateOption = None,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
+    shiviz: ShivizOption = None,
+    delimiter: DelimiterOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
     try:
-        figures = _figures(traces, to, link_rate(rate), master, memory)
+        figures = _figures(traces_to_read(traces, shiviz, delimiter), to, link_rate(rate), master, memory)
     except SparkProblem as problem:
         fail(str(problem))
     if output is Output.JSON:

@@ -1,4 +1,4 @@
-"""The options that the commands on Spark share, and the colours of verdicts."""
+"""The options that the commands on Spark share, how ShiViz logs are to be read, and the colours of verdicts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from isthmus.cli.console import fail
+from isthmus.trace.files import Traces
+from isthmus.trace.shiviz_expression import BadExpression
+from isthmus.trace.shiviz_log import Expressions
 
 if TYPE_CHECKING:
     from isthmus.trace.schema import Answer
@@ -20,7 +25,24 @@ ExpectOption = Annotated[
 LinkRateOption = Annotated[
     str | None, typer.Option("--link-rate", help="What each link can carry, as in 20Mbit, for utilisation.")
 ]
+ShivizOption = Annotated[
+    str | None,
+    typer.Option("--shiviz", help="How to read ShiViz logs (*.log): a parser expression.", metavar="EXPRESSION"),
+]
+DelimiterOption = Annotated[
+    str | None, typer.Option("--delimiter", help="What stands between executions in such logs.", metavar="EXPRESSION")
+]
 MasterOption = Annotated[str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")]
 MemoryOption = Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")]
 
 COLOURS: dict[Answer, str] = {"holds": "green", "violated": "red", "unknown": "yellow"}
+
+
+def traces_to_read(paths: list[Path], shiviz: str | None, delimiter: str | None) -> Traces:
+    """The traces that a user names, with expressions that can be used."""
+    expressions = Expressions(shiviz or "", delimiter or "")
+    try:
+        expressions.check()
+    except BadExpression as error:
+        fail(f"{error}; a parser is such as '(?<host>\\S+) (?<clock>{{.*}})\\n(?<event>.*)'")
+    return Traces(paths, expressions)

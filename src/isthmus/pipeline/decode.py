@@ -7,6 +7,7 @@ knows nothing of the rest of the trace, so rows that come twice are found later,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from isthmus.pipeline.files import UNREADABLE, NotATrace, Piece, columns_to_read
 from isthmus.pipeline.rows import ARROW_PLACED, TORN
 from isthmus.trace.jsonl import decode
 from isthmus.trace.schema import COLUMNS, Event, printable, problem
+from isthmus.trace.shiviz_import import import_log
+from isthmus.trace.shiviz_log import MAX_FILE, Bad, Expressions
 
 _BATCH_ROWS = 1 << 14
 _LONGEST_REASON = 200
@@ -31,7 +34,7 @@ def decode_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def _piece_rows(piece: Piece) -> Iterator[pa.RecordBatch]:
     rows = _Rows(piece.file)
-    readers = {"jsonl": _jsonl, "parquet": _parquet}
+    readers = {"jsonl": _jsonl, "parquet": _parquet, "shiviz": _shiviz}
     try:
         for _ in readers[piece.kind](piece, rows):
             if rows.count >= _BATCH_ROWS:
@@ -124,3 +127,19 @@ def _parquet_row(values: dict[str, Any], line: int, rows: _Rows) -> None:
         rows.good(line, msgspec.convert(values, Event))
     except ValueError as error:
         rows.bad(line, str(error))
+
+
+# ShiViz logs ----------------------------------------------------------------------------------------------------------
+
+
+def _shiviz(piece: Piece, rows: _Rows) -> Iterator[None]:
+    if piece.end > MAX_FILE:
+        raise NotATrace(f"a ShiViz log of more than {MAX_FILE >> 20} MiB, which is more than is read as a whole")
+    bad: Bad = []
+    given = Expressions(piece.parser, piece.delimiter)
+    for line, event in import_log(Path(piece.path).read_bytes(), Path(piece.path).stem, given, bad):
+        rows.good(line, event)
+        yield
+    for line, reason in bad:
+        rows.bad(line, reason)
+        yield

@@ -2,7 +2,8 @@
 
 Large JSON Lines files are cut into pieces at line ends, so that one file keeps all cores busy; Parquet files whose
 columns are exactly ours are Spark's to read, and any others are read through pyarrow. A Parquet file that cannot be
-read, or is no trace, is a bad file: it is quarantined as a whole, with its reason, and the others still count.
+read, or is no trace, is a bad file: it is quarantined as a whole, with its reason, and the others still count. A ShiViz
+log is one piece, because its clocks need the whole of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isthmus.pipeline.rows import ARROW_ROWS
+from isthmus.trace.files import LOG_SUFFIX, SHIVIZ_SUFFIX
 from isthmus.trace.schema import NULLABLE, printable
+from isthmus.trace.shiviz_log import Expressions
 
 PIECE_BYTES = 32 << 20
 """Of JSON Lines. About 120,000 rows, half a second of one core."""
@@ -26,7 +29,10 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, MemoryError, 
 
 
 class Piece(NamedTuple):
-    """Part of a file that one task reads: the lines that begin in `start … end - 1`."""
+    """Part of a file that one task reads: the lines that begin in `start … end - 1`.
+
+    `parser` and `delimiter` are for ShiViz logs that do not say themselves how they are read.
+    """
 
     file: int
     path: str
@@ -34,6 +40,8 @@ class Piece(NamedTuple):
     start: int
     end: int
     first_line: int
+    parser: str = ""
+    delimiter: str = ""
 
 
 class TraceFiles(NamedTuple):
@@ -47,7 +55,7 @@ class TraceFiles(NamedTuple):
     """Number and reason of each file that cannot be used."""
 
 
-def examine(paths: Iterable[Path]) -> TraceFiles:
+def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
     """Look at sizes and footers, and decide how each file is read."""
     names = list(map(str, paths))
     files = TraceFiles(names, [], [], [])
@@ -58,6 +66,9 @@ def examine(paths: Iterable[Path]) -> TraceFiles:
                     files.native.append(number)
                 else:
                     files.pieces.append(Piece(number, name, "parquet", 0, 0, 1))
+            elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
+                how = (expressions.parser, expressions.delimiter)
+                files.pieces.append(Piece(number, name, "shiviz", 0, os.stat(name).st_size, 1, *how))
             else:
                 files.pieces.extend(_pieces(number, name))
         except NotATrace as error:

@@ -30,9 +30,10 @@ from isthmus.pipeline.files import UNREADABLE, TraceFiles, examine, unreadable_r
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.rows import PLACED_ROWS, TORN, TRACE_ROWS, reason_not_to_count
 from isthmus.pipeline.session import spark_session
-from isthmus.trace.files import find_files
+from isthmus.trace.files import Traces, find_files_and_logs
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import COLUMNS, TraceError
+from isthmus.trace.shiviz_log import Expressions
 
 SHARDS = 8
 SPARK_FAILURES = (PySparkException, Py4JError)
@@ -92,7 +93,7 @@ class TraceTable(NamedTuple):
 def session_for(traces: Sequence[Path], master: str | None, memory: str) -> SparkSession:
     """A session to read these with. What is wrong with them is said before the seconds that Spark takes to start."""
     if not (len(traces) == 1 and is_table(traces[0])):
-        find_files(traces)
+        find_files_and_logs(traces)
     return spark_session(master, driver_memory=memory)
 
 
@@ -110,11 +111,11 @@ def open_table(path: str | Path) -> TraceTable:
 
 
 def ingest(spark: SparkSession, paths: Iterable[str | Path], table: str | Path) -> TraceTable:
-    """Read traces into a new table. The directory must not exist, or be empty."""
+    """Read traces into a new table. The directory must not exist, or be empty. `Traces` may say how to read logs."""
     target = Path(table)
     if target.exists() and any(target.iterdir()):
         raise TraceError(target, "is there already and not empty", "choose another directory for the table")
-    files = examine(find_files(paths))
+    files = examine(find_files_and_logs(paths), paths.expressions if isinstance(paths, Traces) else Expressions())
     try:
         _write(spark, files, target)
     except SPARK_FAILURES as error:
@@ -176,6 +177,7 @@ def _decoded(spark: SparkSession, files: TraceFiles) -> list[DataFrame]:
     if not files.pieces:
         return []
     schema = "file bigint, path string, kind string, start bigint, end bigint, first_line bigint"
+    schema += ", parser string, delimiter string"
     pieces = spark.createDataFrame([tuple(piece) for piece in files.pieces], schema)
     tasks = min(len(files.pieces), 4 * spark.sparkContext.defaultParallelism)
     return [pieces.repartition(tasks).mapInArrow(decode_pieces, PLACED_ROWS)]

@@ -7,16 +7,40 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from isthmus.trace.schema import TraceError
+from isthmus.trace.shiviz_log import Expressions
 
 SUFFIXES = (".jsonl", ".parquet")
+SHIVIZ_SUFFIX = ".shiviz"
+LOG_SUFFIX = ".log"
+"""Anybody's logs are called so: in a directory they are traces only where somebody says how to read them."""
 
 
-def find_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Every trace file that is named, or lies below a directory that is named, once."""
+class Traces(list[Path]):
+    """Paths of traces, and how to read those of them that are ShiViz logs and do not say it themselves."""
+
+    def __init__(self, paths: Iterable[str | Path], expressions: Expressions | None = None) -> None:
+        super().__init__(map(Path, paths))
+        self.expressions = expressions or Expressions()
+
+
+def find_files_and_logs(paths: Iterable[str | Path]) -> list[Path]:
+    """Like `find_files`, and ShiViz logs as well."""
+    told = isinstance(paths, Traces) and bool(paths.expressions.parser)
+    suffixes = (*SUFFIXES, SHIVIZ_SUFFIX, LOG_SUFFIX) if told else (*SUFFIXES, SHIVIZ_SUFFIX)
+    return find_files(paths, suffixes, by_name=(LOG_SUFFIX,))
+
+
+def find_files(
+    paths: Iterable[str | Path], suffixes: tuple[str, ...] = SUFFIXES, by_name: tuple[str, ...] = ()
+) -> list[Path]:
+    """Every trace file that is named, or lies below a directory that is named, once.
+
+    Files that end with one of `by_name` count where they are named themselves.
+    """
     found: dict[str, Path] = {}
     for given in map(Path, paths):
         try:
-            for file in _files_of(given):
+            for file in _files_of(given, suffixes, by_name):
                 if not file.is_file():
                     raise TraceError(file, "not a regular file", "remove it, or give the trace files one by one")
                 # A file that is named twice, or is in a directory that is named too, is still one file.
@@ -28,9 +52,9 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def _files_of(given: Path) -> list[Path]:
+def _files_of(given: Path, suffixes: tuple[str, ...], by_name: tuple[str, ...]) -> list[Path]:
     if given.is_dir():
-        files = sorted(files_below(given, _unreadable))
+        files = sorted(files_below(given, _unreadable, suffixes))
         if not files:
             raise TraceError(
                 given, "no trace files in this directory", "give one that holds *.jsonl or *.parquet files"
@@ -38,17 +62,19 @@ def _files_of(given: Path) -> list[Path]:
         return files
     if not given.exists():
         raise TraceError(given, "no such file or directory", "give a directory of *.jsonl or *.parquet files")
-    if given.suffix not in SUFFIXES:
+    if given.suffix not in (*suffixes, *by_name):
         raise TraceError(given, "not a trace file", "give *.jsonl or *.parquet files, or a directory of them")
     return [given]
 
 
-def files_below(directory: Path, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+def files_below(
+    directory: Path, on_error: Callable[[OSError], None] | None = None, suffixes: tuple[str, ...] = SUFFIXES
+) -> Iterator[Path]:
     """Like Spark, skip what starts with `_` or `.`: those are files of somebody's housekeeping."""
     for folder, subfolders, names in os.walk(directory, onerror=on_error):
         subfolders[:] = [name for name in subfolders if not name.startswith(("_", "."))]
         for name in names:
-            if name.endswith(SUFFIXES) and not name.startswith(("_", ".")):
+            if name.endswith(suffixes) and not name.startswith(("_", ".")):
                 yield Path(folder, name)
 
 

@@ -1,0 +1,112 @@
+"""`isthmus shiviz TRACE… --to FILE`: a run, or the witness of a violation, as a log that ShiViz draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from isthmus.cli.console import HOLDS, Output, OutputOption, fail, out, print_json
+from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument
+from isthmus.pipeline.problems import SparkProblem
+from isthmus.trace.reader import read_trace
+from isthmus.trace.schema import Violation, printable
+from isthmus.trace.shiviz_export import PARSER, chosen_run, write_log
+
+if TYPE_CHECKING:
+    from isthmus.trace.schema import Event
+
+_COMFORTABLE = 5000
+"""Rows that a browser still draws with ease."""
+
+
+class Result(Struct, frozen=True):
+    """What `-o json` prints. `parser` is what ShiViz asks for, where a log is pasted and not uploaded."""
+
+    file: str
+    run: str
+    rows: int
+    hosts: int
+    parser: str
+    violation: Violation | None
+
+
+def register(app: typer.Typer) -> None:
+    app.command("shiviz")(shiviz)
+
+
+def shiviz(
+    traces: TracesArgument,
+    to: Annotated[Path, typer.Option(help="The log to write, such as run.shiviz.", metavar="FILE")],
+    run: Annotated[str | None, typer.Option(help="Which run, where the trace holds several.", metavar="RUN")] = None,
+    violation: Annotated[
+        int | None,
+        typer.Option(help="Only what shows this violation: its number, from 1, in the audit.", metavar="N", min=1),
+    ] = None,
+    master: MasterOption = None,
+    memory: MemoryOption = "2g",
+    output: OutputOption = Output.HUMAN,
+) -> int:
+    """Write a log for ShiViz, with vector clocks: a whole run, or the witness of one violation."""
+    _refuse_target(to)
+    captions: dict[tuple[str, int], str] = {}
+    shown: Violation | None = None
+    try:
+        if violation is None and not any(map(_is_table, traces)):
+            rows = _whole_run(traces, run)
+        else:
+            rows, captions, shown = _story(traces, run, violation, master, memory)
+    except SparkProblem as problem:
+        fail(str(problem))
+    write_log(to, rows, captions)
+    hosts = len({(row.system, row.process) for row in rows})
+    result = Result(str(to), rows[0].run, len(rows), hosts, PARSER, shown)
+    if output is Output.JSON:
+        print_json(result)
+    else:
+        _show(result)
+    return HOLDS
+
+
+def _refuse_target(to: Path) -> None:
+    if to.is_dir():
+        fail(f"{to}: is a directory; give a file for the log, such as run.shiviz")
+    if not to.absolute().parent.is_dir():
+        fail(f"{to}: its directory does not exist; make it first, or choose another file")
+
+
+def _is_table(path: Path) -> bool:
+    """Whether `audit --keep` has left it, as `pipeline.ingest.is_table` says, which would bring in Spark."""
+    return (path / "table.json").is_file()
+
+
+def _whole_run(traces: list[Path], run: str | None) -> list[Event]:
+    """For this, the seconds of Spark are not needed."""
+    trace = read_trace(traces)
+    chosen = chosen_run(trace.runs, run)
+    return [row for row in trace.events() if row.run == chosen]
+
+
+def _story(
+    traces: list[Path], run: str | None, violation: int | None, master: str | None, memory: str
+) -> tuple[list[Event], dict[tuple[str, int], str], Violation | None]:
+    from isthmus.pipeline.session import require_packages
+
+    require_packages()
+    from isthmus.pipeline.ingest import session_for
+    from isthmus.pipeline.shiviz_witness import story
+
+    return story(session_for(traces, master, memory), traces, run, violation)
+
+
+def _show(result: Result) -> None:
+    if result.violation is not None:
+        out.print(printable(f"{result.violation.property}: {result.violation.why}"), markup=False)
+    what = f"{result.file}: {result.rows:,} rows of {result.hosts:,} processes, run {result.run}"
+    out.print(printable(what), markup=False)
+    if result.rows > _COMFORTABLE:
+        out.print(f"That is more than {_COMFORTABLE:,} rows: a browser will take its time, or give up.")
+    out.print("Upload it to ShiViz; or paste what follows its second line, with this parser expression:")
+    out.print(result.parser, markup=False)
