@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_support import call, spawn, write
 
@@ -81,6 +82,33 @@ def test_only_what_is_expected_counts_for_the_exit_code(
     assert "10 events, 1 quarantined" in ended.out
 
 
+@pytest.mark.usefixtures("_spark")
+def test_following_prints_each_violation_as_one_object_and_goes_on_where_it_was(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    traces, checkpoint = trace(tmp_path / "t", swapped=True), tmp_path / "checkpoint"
+    command = ("audit", "--follow", traces, "--once", "--checkpoint", checkpoint)
+    ended = call(capsys, monkeypatch, *command, "-o", "json")
+    assert ended.code == 1
+    *found, summary = map(msgspec.json.decode, ended.out.splitlines())
+    kinds = [each["kind"] for each in found]
+    assert kinds == ["quarantined", "violation", "violation", "violation", "finished"]
+    assert {
+        "kind": "violation",
+        "run": "r",
+        "property": "causal",
+        "process": "a/p2",
+        "first": "a/p1/1",
+        "second": "a/p1/2",
+        "why": "a/p1/2 was delivered at index 1 before its cause a/p1/1 at index 2",
+    } in found
+    assert (summary["kind"], summary["runs"], summary["events"], summary["quarantined"]) == ("summary", 1, 10, 1)
+
+    again = call(capsys, monkeypatch, *command, "--expect", "integrity,agreement")
+    assert again.code == 0
+    assert again.out == "1 runs, 10 rows, 1 quarantined, 3 violations, 0 messages held\n"
+
+
 def test_no_line_of_java_reaches_the_terminal(tmp_path: Path) -> None:
     directory = trace(tmp_path / "t", swapped=False)
     (directory / "cut.parquet").write_bytes(b"PAR1 and no more")
@@ -99,6 +127,13 @@ def test_no_line_of_java_reaches_the_terminal(tmp_path: Path) -> None:
         (["text.txt"], ["not a trace file"]),
         (["rows.jsonl", "--expect", "fifo,fair"], ["unknown property 'fair'", "known are integrity"]),
         (["rows.jsonl", "--expect", ","], ["names no property"]),
+        (["nowhere", "--follow"], ["no such file or directory", "a directory that traces are written to"]),
+        (["text.txt", "--follow"], ["not a trace file"]),
+        (["empty", "--follow", "--expect", "fair"], ["unknown property 'fair'"]),
+        (["empty", "--follow", "--trigger", "-1"], ["--trigger", "seconds"]),
+        (["empty", "--follow", "--max-held", "0"], ["--max-held", "leaves no room"]),
+        (["empty", "--follow", "--keep", "table"], ["--keep is for an audit of traces that are finished"]),
+        (["rows.jsonl", "--once"], ["--once is for an audit with --follow"]),
     ],
 )
 def test_bad_arguments_are_refused_before_spark_starts(

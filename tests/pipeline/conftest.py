@@ -33,9 +33,11 @@ SQL_SHARE = 5
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The command comes second: it takes the Spark that is there, and would start one that is made for larger work.
+    # Commands come second: they take the Spark that is there, and would start one that is made for larger work.
+    commands = {"test_cli_audit.py", "test_cli_campaign.py"}
+
     def place(item: pytest.Item) -> int:
-        return 0 if item.path.is_relative_to(HERE) else 1 if item.path.name == "test_cli_audit.py" else 2
+        return 0 if item.path.is_relative_to(HERE) else 1 if item.path.name in commands else 2
 
     items.sort(key=place)
 

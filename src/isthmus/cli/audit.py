@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from isthmus.cli.audit_follow import follow_traces
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
-from isthmus.cli.spark import COLOURS, ExpectOption, MasterOption, MemoryOption, TracesArgument
+from isthmus.cli.spark import (
+    COLOURS,
+    DelimiterOption,
+    ExpectOption,
+    MasterOption,
+    MemoryOption,
+    ShivizOption,
+    TracesArgument,
+    traces_to_read,
+)
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
 
@@ -50,11 +60,42 @@ def audit(
     ] = None,
     memory: MemoryOption = "2g",
     engine: Annotated[EngineName, typer.Option(help="auto chooses by the size of each run.")] = EngineName.AUTO,
+    shiviz: ShivizOption = None,
+    delimiter: DelimiterOption = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Audit while traces grow, until Ctrl-C.")] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="With --follow: where to go on from when started again.", metavar="DIR")
+    ] = None,
+    trigger: Annotated[
+        float | None, typer.Option(help="With --follow: seconds between looks at the files; 1.", metavar="SECONDS")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="With --follow: read what is there, and end.")] = False,
+    max_held: Annotated[
+        int | None, typer.Option(help="With --follow: messages per run that may be unstable; 1000000.", metavar="N")
+    ] = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Audit traces with Spark: integrity, agreement, fifo, causal and total order, with a witness per violation."""
+    only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
+    not_following = {"--keep": keep, "--shiviz": shiviz, "--delimiter": delimiter}
+    not_following["--engine"] = None if engine is EngineName.AUTO else engine
+    for name, value in (not_following if follow else only_following).items():
+        if value is not None:
+            fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
     try:
-        report, expected = _report(traces, expect, master, keep, memory, engine)
+        if follow:
+            return follow_traces(
+                traces,
+                _expected(expect),
+                checkpoint=checkpoint,
+                trigger=1.0 if trigger is None else trigger,
+                once=once,
+                max_held=1_000_000 if max_held is None else max_held,
+                master=master,
+                memory=memory,
+                output=output,
+            )
+        report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, memory, engine)
     except SparkProblem as problem:
         fail(str(problem))
     if output is Output.JSON:
@@ -67,15 +108,22 @@ def audit(
 def _report(
     traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str, engine: EngineName
 ) -> tuple[Report, tuple[Property, ...]]:
+    expected = _expected(expect)
+    from isthmus.pipeline.audit import audit_traces
+    from isthmus.pipeline.ingest import session_for
+
+    spark = session_for(traces, master, memory)
+    return audit_traces(spark, traces, table=keep, engine=_ENGINES[engine]), expected
+
+
+def _expected(expect: str | None) -> tuple[Property, ...]:
+    """What counts for the exit code. Without the packages of Spark nothing here works, so they are asked for first."""
     from isthmus.pipeline.session import require_packages
 
     require_packages()
-    from isthmus.pipeline.audit import audit_traces, expected_properties
-    from isthmus.pipeline.ingest import session_for
+    from isthmus.pipeline.audit import expected_properties
 
-    expected = _EXPECTED_OF_ALL if expect is None else expected_properties(expect)
-    spark = session_for(traces, master, memory)
-    return audit_traces(spark, traces, table=keep, engine=_ENGINES[engine]), expected
+    return _EXPECTED_OF_ALL if expect is None else expected_properties(expect)
 
 
 def _show(report: Report) -> None:
