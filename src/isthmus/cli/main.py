@@ -11,6 +11,7 @@ import isthmus
 from isthmus.cli import (
     audit,
     bench,
+    campaign,
     check,
     counts,
     demo,
@@ -20,6 +21,7 @@ from isthmus.cli import (
     plan,
     report,
     run,
+    shiviz,
     simulate,
     story,
     wan,
@@ -37,7 +39,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (demo, check, plan, simulate, explore, run, audit, measure, report, wan, story, frames, counts, bench):
+for module in (
+    demo,
+    check,
+    plan,
+    simulate,
+    campaign,
+    explore,
+    run,
+    audit,
+    measure,
+    report,
+    shiviz,
+    wan,
+    story,
+    frames,
+    counts,
+    bench,
+):
     module.register(app)
 
 

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from isthmus.cli.console import (
-    HOLDS,
-    VIOLATED,
-    CommandError,
-    Output,
-    OutputOption,
-    fail,
-    out,
-    print_json,
-    table,
-    tracked,
-)
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import load
+from isthmus.cli.console import HOLDS, VIOLATED, CommandError, Output, OutputOption, out, print_json, tracked
+from isthmus.cli.seeds import SHOWN_FAILURES, result_of, show, simulated
+from isthmus.pipeline.campaign_account import Account, Failure
 from isthmus.simulator.campaign import run_seeds
-from isthmus.simulator.mutants import CATALOGUE
 from isthmus.simulator.run import Outcome
-from isthmus.simulator.sometimes import expected
-
-SHOWN_FAILURES = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -45,85 +28,46 @@ def simulate(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate with faults. A failing run prints its seed and the command that replays it, byte for byte."""
-    loaded = load(topology, allow_unsafe=True)
-    if mutant is not None and mutant not in {each.name for each in CATALOGUE}:
-        fail(f"--mutant: there is no {mutant!r}; the catalogue has {', '.join(each.name for each in CATALOGUE)}")
-    _only_embedded(loaded)
-    seeds = range(seed, seed + runs)
+    loaded = simulated(topology, mutant)
     source = (topology.read_text(), str(topology))
-    counts: Counter[str] = Counter()
-    failures: list[Outcome] = []
-    deliveries = outside = 0
-    verdicts: dict[str, Counter[str]] = {}
+    account = Account()
+    left: list[dict[str, object]] = []
     try:
-        outcomes = run_seeds(source, seeds, mutant=mutant, trace=trace, jobs=jobs)
+        outcomes = run_seeds(source, range(seed, seed + runs), mutant=mutant, trace=trace, jobs=jobs)
         for outcome in tracked(outcomes, runs, "simulating"):
-            counts.update(outcome.sometimes)
-            deliveries += outcome.deliveries
-            outside += bool(outcome.outside)
-            for verdict in outcome.report.verdicts:
-                verdicts.setdefault(verdict.property, Counter())[verdict.verdict] += 1
-            if outcome.violated:
-                failures.append(outcome)
+            account.add(account_of(outcome))
+            if outcome.outside:
+                left.append({"seed": outcome.seed, "why": outcome.outside, "unfinished": outcome.stuck})
     except OSError as error:
         raise CommandError(
             f"--trace {trace}: {error.strerror or error}; choose a directory that can be written"
         ) from error
-    cases = {case: counts[case] for case in expected(loaded)}
-    result = {
-        "topology": str(topology),
-        "runs": runs,
-        "deliveries": deliveries,
-        "verdicts": {name: dict(answers) for name, answers in verdicts.items()},
-        "violated": len(failures),
-        "outside": outside,
-        "failures": [_failure(outcome, topology, mutant) for outcome in failures],
-        "sometimes": cases,
-    }
+    result = result_of(account, loaded, topology, mutant) | {"left_the_model": left}
     if output is Output.JSON:
         print_json(result)
     else:
-        _print(result, failures, runs)
-    return VIOLATED if failures else HOLDS
+        show(result)
+        for each in left[:SHOWN_FAILURES]:
+            reason = f"{each['why']}; {each['unfinished']}" if each["unfinished"] else each["why"]
+            out.print(f"  seed {each['seed']}: {reason}", markup=False)
+    return VIOLATED if account.failures else HOLDS
 
 
-def _only_embedded(topology: Topology) -> None:
-    for system in topology.systems:
-        if system.kind != "embedded":
-            fail(f"{topology.file}: systems.{system.name}.kind: {system.kind!r} cannot be simulated yet")
-
-
-def _failure(outcome: Outcome, topology: Path, mutant: str | None) -> dict[str, Any]:
-    command = f"isthmus simulate {shlex.quote(str(topology))} --seed {outcome.seed} --runs 1 --trace DIR"
-    reasons = [violation.why for violation in outcome.report.violations[:SHOWN_FAILURES]]
-    reasons += [reason for reason in (outcome.broken, outcome.stuck and f"stuck: {outcome.stuck}") if reason]
-    return {
-        "seed": outcome.seed,
-        "properties": [verdict.property for verdict in outcome.report.violated],
-        "reasons": reasons,
-        "replay": command + (f" --mutant {mutant}" if mutant else ""),
-    }
-
-
-def _print(result: dict[str, Any], failures: list[Outcome], runs: int) -> None:
-    reached = table("sometimes: how often the rare cases were reached", "case", "times")
-    for case, times in result["sometimes"].items():
-        reached.add_row(case, f"{times:,}", style="" if times else "yellow")
-    out.print(reached)
-    answers = table("verdicts: runs in which a property", "property", "holds", "violated", "unknown")
-    for name, counted in result["verdicts"].items():
-        answers.add_row(name, *(f"{counted.get(answer, 0):,}" for answer in ("holds", "violated", "unknown")))
-    out.print(answers)
-    for failure in result["failures"][:SHOWN_FAILURES]:
-        out.print(f"[red]seed {failure['seed']} violates {', '.join(failure['properties']) or 'progress'}[/red]")
-        for reason in failure["reasons"]:
-            out.print(f"  {reason}", markup=False)
-        out.print(f"  replay: {failure['replay']}", markup=False)
-    if len(failures) > SHOWN_FAILURES:
-        out.print(f"… and {len(failures) - SHOWN_FAILURES} more failing seeds")
-    verdict = f"[red]{len(failures)} of {runs} runs failed[/red]" if failures else "[green]no violation[/green]"
-    out.print(f"{verdict} in {runs:,} runs, {result['deliveries']:,} deliveries")
-    if result["outside"]:
-        out.print(
-            f"{result['outside']} of the runs left the model (no quorum, or no gateway): nothing is promised there"
+def account_of(outcome: Outcome) -> Account:
+    """One run, judged by the simulator's own oracles."""
+    account = Account(
+        runs=1,
+        events=outcome.report.events,
+        deliveries=outcome.deliveries,
+        outside=bool(outcome.outside),
+        sometimes=outcome.sometimes,
+    )
+    for verdict in outcome.report.verdicts:
+        account.add_verdict(verdict.property, verdict.verdict)
+    if outcome.violated:
+        reasons = [violation.why for violation in outcome.report.violations[:SHOWN_FAILURES]]
+        reasons += [reason for reason in (outcome.broken, outcome.stuck and f"stuck: {outcome.stuck}") if reason]
+        account.failures.append(
+            Failure(outcome.seed, [verdict.property for verdict in outcome.report.violated], reasons)
         )
+    return account

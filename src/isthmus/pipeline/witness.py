@@ -47,7 +47,7 @@ def violations_in_words(
     chains = causal_chains(coded, causal)
     names |= _names_of(rows, logs, (origin for chain in chains.values() for origin, _ in chain), names)
     chain_of = {id(each): chains.get(number, []) for number, each in enumerate(causal)}
-    violations = [_violation(each, names, chain_of.get(id(each), [])) for each in witnesses]
+    violations = [violation_in_words(each, names, chain_of.get(id(each), [])) for each in witnesses]
     return sorted(violations, key=lambda each: (each.run, each.property, each.process, each.first, each.second or ""))
 
 
@@ -72,7 +72,7 @@ def _names_of(
     return names
 
 
-def _violation(row: Row, names: Mapping[int, str], chain: Sequence[Message]) -> Violation:
+def violation_in_words(row: Row, names: Mapping[int, str], chain: Sequence[Message]) -> Violation:
     def text(origin: int | None, seq: int | None) -> str:
         return f"{names[cast(int, origin)]}/{seq}"
 

@@ -12,26 +12,74 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
+from traceback import extract_tb
+
+from msgspec import Struct
 
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.mutants import alive, find
-from isthmus.simulator.run import Outcome, simulate
+from isthmus.simulator.run import Outcome, Run
 from isthmus.simulator.standard import Source
+from isthmus.trace.schema import Event, Report, TraceError
 
-__all__ = ["Source", "run_seed", "run_seeds"]
+__all__ = ["Played", "Player", "Source", "play_seed", "run_seed", "run_seeds"]
 
 _topologies: dict[Source, Topology] = {}
 
 
-def run_seed(source: Source, seed: int, mutant: str | None = None, trace: Path | None = None) -> Outcome:
-    """One run, by a function that another interpreter can be asked to call."""
+class Played(Struct, frozen=True):
+    """A run, and the rows that it left."""
+
+    outcome: Outcome
+    events: list[Event]
+
+
+class Player(Struct, frozen=True):
+    """Plays seeds of one topology. It is small and can be pickled, so it can be carried to where they are played."""
+
+    source: Source
+    mutant: str | None = None
+
+    def __call__(self, seed: int) -> Played:
+        return play_seed(self.source, seed, self.mutant)
+
+
+def play_seed(source: Source, seed: int, mutant: str | None = None, trace: Path | None = None) -> Played:
+    """One run with its rows. A protocol that raises has failed like any other: the outcome says so."""
     topology = _topologies.get(source)
     if topology is None:
         topology = _topologies[source] = parse(*source, allow_unsafe=True)
     directory = trace / f"seed-{seed}" if trace is not None else None
     with alive(find(mutant)) if mutant is not None else nullcontext():
-        return simulate(topology, seed, trace=directory)
+        try:
+            run = Run(topology, seed, trace=directory)
+            return Played(run.play(), run.sink.events)
+        except (OSError, TraceError):  # the trace cannot be written, which is no fault of the run
+            raise
+        except Exception as error:
+            return Played(_raised(seed, error), [])
+
+
+def _raised(seed: int, error: Exception) -> Outcome:
+    place = extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return Outcome(
+        seed=seed,
+        report=Report(runs=1, events=0, verdicts=[], violations=[]),
+        stuck="",
+        broken=f"raised {what}, in {place.name}, line {place.lineno} of {Path(place.filename).name}",
+        outside="",
+        sometimes={},
+        deliveries=0,
+        steps=0,
+        virtual_time=0,
+    )
+
+
+def run_seed(source: Source, seed: int, mutant: str | None = None, trace: Path | None = None) -> Outcome:
+    """One run, by a function that another interpreter can be asked to call."""
+    return play_seed(source, seed, mutant, trace).outcome
 
 
 def run_seeds(

@@ -1,0 +1,116 @@
+"""`isthmus campaign TOPOLOGY --seeds A..B`: many simulated runs, distributed and audited by Spark."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, progress_bar
+from isthmus.cli.seeds import result_of, show, simulated
+from isthmus.cli.spark import MasterOption, MemoryOption
+from isthmus.pipeline.problems import SparkProblem
+from isthmus.simulator.campaign import Player
+
+if TYPE_CHECKING:
+    from isthmus.pipeline.campaign import Progress
+    from isthmus.pipeline.campaign_account import Account
+
+MOST_SEEDS = 100_000_000
+_LAST_SEED = (1 << 63) - 2
+_SHOWN_SEEDS = 20
+
+
+def register(app: typer.Typer) -> None:
+    app.command("campaign")(campaign)
+
+
+def campaign(
+    topology: Annotated[Path, typer.Argument(help="A topology file with a [simulation] table.")],
+    seeds: Annotated[str, typer.Option(help="The first and the last seed, as in 1..5000.", metavar="A..B")],
+    mutant: Annotated[str | None, typer.Option(help="Commit this mistake of the catalogue, to see it caught.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Keep the traces as Parquet in this new directory.", metavar="DIR")
+    ] = None,
+    master: MasterOption = None,
+    memory: MemoryOption = "2g",
+    output: OutputOption = Output.HUMAN,
+) -> int:
+    """Simulate many seeds on Spark and audit their traces in the same job. Failing seeds come with their replay."""
+    wanted = seeds_of(seeds)
+    loaded = simulated(topology, mutant)
+    player = Player((topology.read_text(), str(topology)), mutant)
+    try:
+        account, seconds = _run(player, wanted, trace, master, memory)
+    except SparkProblem as problem:
+        fail(str(problem))
+    speed = account.runs / seconds
+    result = result_of(account, loaded, topology, mutant)
+    result |= {
+        "seeds": seeds,
+        "events": account.events,
+        "seconds": round(seconds, 1),
+        "seeds_per_second": round(speed, 1),
+    }
+    if output is Output.JSON:
+        print_json(result)
+    else:
+        show(result)
+        out.print(f"{account.events:,} events audited; {seconds:,.0f} s, {speed:,.1f} seeds/s")
+    return VIOLATED if account.failures else HOLDS
+
+
+def seeds_of(text: str) -> range:
+    """`A..B`, both included."""
+    found = re.fullmatch(r"([0-9]{1,30})\.\.([0-9]{1,30})", text.strip())
+    if found is None:
+        fail(f"--seeds {text}: not a range; give the first and the last seed, as in 1..5000")
+    first, last = int(found[1]), int(found[2])
+    if first > last:
+        fail(f"--seeds {text}: the first seed comes after the last; perhaps {last}..{first}")
+    if last > _LAST_SEED:
+        fail(f"--seeds {text}: too large; seeds go up to {_LAST_SEED}")
+    if last - first >= MOST_SEEDS:
+        fail(f"--seeds {text}: more than {MOST_SEEDS:,} seeds; make it several campaigns")
+    return range(first, last + 1)
+
+
+def _run(player: Player, seeds: range, trace: Path | None, master: str | None, memory: str) -> tuple[Account, float]:
+    from isthmus.pipeline.session import require_packages
+
+    require_packages()
+    from isthmus.pipeline.campaign import Progress, campaign, new_directory
+    from isthmus.pipeline.session import spark_session
+
+    if trace is not None:
+        new_directory(trace)  # what is wrong with it is said before the seconds that Spark takes to start
+    seen = Progress()
+    with progress_bar() as bar:
+        task = bar.add_task("starting Spark", total=len(seeds))
+        spark = spark_session(master, driver_memory=memory)
+
+        def watch(progress: Progress) -> None:
+            nonlocal seen
+            seen = progress
+            failing = f", {len(seen.failing):,} failing" if seen.failing else ""
+            bar.update(task, completed=seen.runs, description=f"simulating and auditing{failing}")
+
+        started = time.perf_counter()
+        try:
+            account = campaign(spark, seeds, player, trace=trace, watch=watch)
+        except KeyboardInterrupt:
+            bar.stop()
+            err.print(_stopped(seen, len(seeds)))
+            raise
+    return account, time.perf_counter() - started
+
+
+def _stopped(seen: Progress, wanted: int) -> str:
+    done = f"stopped after {seen.runs:,} of {wanted:,} seeds"
+    if not seen.failing:
+        return f"{done}, none of them failing"
+    more = f" and {len(seen.failing) - _SHOWN_SEEDS:,} more" if len(seen.failing) > _SHOWN_SEEDS else ""
+    return f"{done}; failing: {', '.join(map(str, seen.failing[:_SHOWN_SEEDS]))}{more}"

@@ -1,0 +1,178 @@
+"""Campaigns: the run of a seed is always the same run, the audit judges it, and nothing strange ends a campaign."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from isthmus.cli.simulate import account_of
+from isthmus.ordering.causal import CausalOrder
+from isthmus.pipeline.audit import audit_traces
+from isthmus.pipeline.campaign import MOST_TASKS, Progress, campaign, new_directory, tasks_for
+from isthmus.pipeline.campaign_account import Account, Failure
+from isthmus.pipeline.campaign_task import play_seeds
+from isthmus.pipeline.problems import SparkProblem
+from isthmus.simulator import mutants
+from isthmus.simulator.campaign import Played, Player, play_seed, run_seed
+from isthmus.simulator.mutants import Mutant
+from isthmus.simulator.standard import standard_group, standard_join
+from isthmus.trace.parquet import read_part
+from isthmus.trace.schema import TraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUP = standard_group("causal")
+JOIN = standard_join("striped")
+SEEDS = range(1, 9)
+
+
+def by_oracle(player: Player, seeds: range) -> Account:
+    """The same seeds, played here and judged by the simulator alone."""
+    whole = Account()
+    for seed in seeds:
+        whole.add(account_of(run_seed(player.source, seed, player.mutant)))
+    return whole
+
+
+def without_words(account: Account) -> Account:
+    """The two judges choose different witnesses."""
+    failures = [Failure(each.seed, each.properties, []) for each in account.failures]
+    return msgspec.structs.replace(account, failures=failures)
+
+
+@pytest.mark.parametrize("player", [Player(JOIN), Player(GROUP, "causes-ignored")], ids=["sound", "mutant"])
+def test_a_campaign_finds_what_the_oracle_finds(spark: SparkSession, player: Player) -> None:
+    account = campaign(spark, SEEDS, player)
+    assert without_words(account) == without_words(by_oracle(player, SEEDS))
+    assert account.runs == len(SEEDS)
+    assert bool(account.failures) == (player.mutant is not None)
+    for failure in account.failures:
+        assert failure.properties == ["causal"]
+        assert "before its cause site/" in failure.reasons[0]
+
+
+def test_kept_traces_are_those_that_were_audited(spark: SparkSession, tmp_path: Path) -> None:
+    account = campaign(spark, SEEDS, Player(GROUP, "causes-ignored"), trace=tmp_path / "kept")
+    report = audit_traces(spark, [tmp_path / "kept"])
+    assert (report.runs, report.events, report.quarantined) == (len(SEEDS), account.events, 0)
+    violated = {verdict.run for verdict in report.violated if verdict.property == "causal"}
+    assert violated == {f"seed-{failure.seed}" for failure in account.failures}
+    whys = {violation.why.partition(";")[0] for violation in report.violations}
+    assert {failure.reasons[0] for failure in account.failures} <= whys
+
+
+def test_a_seed_that_raises_is_one_failing_seed(spark: SparkSession) -> None:
+    def player(seed: int) -> Played:
+        if seed == 3:
+            raise ZeroDivisionError("seed three")
+        return play_seed(GROUP, seed)
+
+    account = campaign(spark, range(2, 6), player)
+    assert account.runs == 4
+    assert account.failures == [Failure(3, [], ["it could not be judged: ZeroDivisionError: seed three"])]
+
+
+def test_an_interrupt_ends_the_job(spark: SparkSession) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.runs:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        campaign(spark, range(1, 100_000), Player(GROUP), watch=interrupt)
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+def test_a_trace_that_cannot_be_written_ends_the_campaign_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    directory = tmp_path / "gone"
+
+    def player(seed: int) -> Played:
+        shutil.rmtree(directory, ignore_errors=True)
+        return play_seed(GROUP, seed)
+
+    with pytest.raises(SparkProblem, match=r"gone/seeds-1.*: cannot write: No such file.*; choose a directory"):
+        campaign(spark, range(1, 100_000), player, trace=directory)
+
+
+# Without Spark --------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_of_a_seed_is_the_run_of_a_simulation(tmp_path: Path) -> None:
+    play_seeds(Player(JOIN), [5, 6], tmp_path)
+    rows = [row for part in read_part(tmp_path / "seeds-5-6.parquet") for row in part]
+    played = [msgspec.structs.asdict(event) for seed in (5, 6) for event in play_seed(JOIN, seed).events]
+    assert msgspec.to_builtins(rows) == msgspec.json.decode(msgspec.json.encode(played))
+
+
+def test_a_judge_that_is_wrong_is_found_by_the_other() -> None:
+    def player(seed: int) -> Played:
+        played = play_seed(GROUP, seed)
+        report = played.outcome.report
+        verdicts = [msgspec.structs.replace(each, verdict="unknown") for each in report.verdicts]
+        wrong = msgspec.structs.replace(report, verdicts=verdicts)
+        return Played(msgspec.structs.replace(played.outcome, report=wrong), played.events)
+
+    [failure] = play_seeds(player, [1]).failures
+    assert failure.properties == []
+    assert "two judges differ about causal: holds says the audit, unknown says the simulator" in failure.reasons
+
+
+@pytest.mark.parametrize(
+    ("told", "failing"),
+    [
+        ({"stuck": "p1 waits"}, ["stuck: p1 waits"]),
+        ({"broken": "an invariant"}, ["an invariant"]),
+        ({"stuck": "p1 waits", "outside": "no quorum"}, None),
+    ],
+)
+def test_what_no_trace_can_tell_comes_from_the_simulator(told: dict[str, str], failing: list[str] | None) -> None:
+    def player(seed: int) -> Played:
+        played = play_seed(GROUP, seed)
+        return Played(msgspec.structs.replace(played.outcome, **told), played.events)
+
+    account = play_seeds(player, [1])
+    assert [each.reasons for each in account.failures] == ([failing] if failing else [])
+    assert account.outside == ("outside" in told)
+
+
+def test_a_protocol_that_raises_fails_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stamp(*_: Any) -> Any:
+        raise LookupError("no stamp")
+
+    monkeypatch.setattr(mutants, "CATALOGUE", (Mutant("raises", "causal", "raises", ((CausalOrder, "stamp", stamp),)),))
+    outcome = run_seed(GROUP, 1, "raises")
+    assert outcome.violated
+    assert outcome.broken.startswith("raised LookupError: no stamp, in stamp, line ")
+    assert play_seeds(Player(GROUP, "raises"), [1]).failures == [Failure(1, [], [outcome.broken])]
+
+
+def test_accounts_add_up() -> None:
+    player = Player(GROUP, "causes-ignored")
+    apart = Account()
+    for seed in SEEDS:
+        apart.add(play_seeds(player, [seed]))
+    assert apart == play_seeds(player, SEEDS)
+
+
+def test_short_campaigns_use_all_cores_and_long_ones_few_tasks() -> None:
+    assert [tasks_for(seeds, 2) for seeds in (1, 3, 16, 40)] == [1, 3, 16, 20]
+    assert tasks_for(5000, 2) == 625
+    assert tasks_for(100_000_000, 2) == MOST_TASKS
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: (path.mkdir(), (path / "old.parquet").touch()), "not empty"),
+        (lambda path: path.touch(), "cannot be written"),
+    ],
+)
+def test_traces_are_kept_in_a_new_directory(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+    make(tmp_path / "there")
+    with pytest.raises(TraceError, match=f"there: .*{words}.*; choose another directory"):
+        new_directory(tmp_path / "there")
