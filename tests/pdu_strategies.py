@@ -47,6 +47,8 @@ def values(kind: Any, meta: Meta | None = None) -> SearchStrategy[Any]:
         return values(arguments[0], arguments[1])
     if origin is list:
         return st.lists(values(arguments[0]), max_size=min(LONGEST, meta.max_length or LONGEST))
+    if origin is tuple and arguments[1:] == (...,):
+        return st.lists(values(arguments[0]), max_size=min(LONGEST, meta.max_length or LONGEST)).map(tuple)
     if origin is tuple:
         return st.tuples(*map(values, arguments))
     if origin in (Union, UnionType):

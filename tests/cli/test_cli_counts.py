@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
+from xml.etree import ElementTree
 
 import pytest
 from cli_support import Finished, call
@@ -66,3 +68,23 @@ def test_a_count_that_differs_is_a_violation(isthmus: Isthmus, monkeypatch: pyte
     else:
         assert "differs" in counted.out
         assert "1 of 2 counts differ from their formula" in counted.out
+
+
+def test_loads_stand_beside_what_the_paper_prints(isthmus: Isthmus) -> None:
+    counted = isthmus("counts", "cluster-loads", "-o", "json")
+    assert counted.code == 0
+    rows = {row["setting"]: row for row in counted.json["counts"][0]["rows"]}
+    top = rows["n = 16, b = 2, layer 4 of 4, from below"]
+    assert (top["printed"], top["formula"], top["counted"]) == (5.25, 8, 8)
+    told = isthmus("counts", "cluster-loads")
+    assert {"printed", "exact", "counted"} <= {cell.strip() for cell in told.out.split("┃")}
+
+
+def test_figure_7_is_drawn_as_it_was_counted(isthmus: Isthmus, tmp_path: Path) -> None:
+    file = tmp_path / "fig-7.svg"
+    assert isthmus("counts", "rst-header", "--plot", str(file)).code == 0
+    drawn = ElementTree.parse(file).getroot()
+    texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+    assert {"layer 2: L(n)", "layer 1: R(n, 1) + S(n, 1)", "λ"} <= set(texts)
+    assert sum(element.tag.endswith("circle") for element in drawn.iter()) == 12
+    assert isthmus("counts", "rst-header", "--plot", str(tmp_path / "no" / "x.svg")).is_refusal("--plot", "x.svg")

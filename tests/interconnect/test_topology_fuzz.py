@@ -33,6 +33,13 @@ MORE_KEYS = [
     "mean",
     "rate",
     "size",
+    "clusters",
+    "parts",
+    "agent",
+    "coordinator",
+    "rst",
+    "messages",
+    "after",
 ]
 WORDS = [*NAMES, *CHOICES, *TEXTUAL, *KEYS, *MORE_KEYS, "unsafe", "systems", "joins"]
 

@@ -8,6 +8,7 @@ from isthmus.benchmarks.mutants import hunt
 from isthmus.ordering.causal import CausalOrder
 from isthmus.simulator import mutants
 from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.cluster_mutants import CLUSTER_MUTANTS
 from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutants import CATALOGUE, Mutant, alive, find
 from isthmus.simulator.restart_mutants import RESTART_MUTANTS
@@ -16,7 +17,9 @@ from isthmus.simulator.standard import Scenario, standard
 LIMIT = 300
 """Most take one to ten seeds, the most elusive (`place-not-safe`) about ninety."""
 
-SCENARIOS: tuple[Scenario, ...] = tuple(dict.fromkeys(mutant.scenario for mutant in (*JOIN_MUTANTS, *RESTART_MUTANTS)))
+SCENARIOS: tuple[Scenario, ...] = tuple(
+    dict.fromkeys(mutant.scenario for mutant in (*JOIN_MUTANTS, *RESTART_MUTANTS, *CLUSTER_MUTANTS))
+)
 CLEAN = 8
 """Seeds of every scenario in which nothing may be found when nothing is wrong."""
 

@@ -1,7 +1,8 @@
 """What does the audit cost? All five properties beside reading and sorting the same table, measured in the same run.
 
 The traces are causal broadcasts in rounds: every process sends, then delivers all of the round in an order of its own.
-In a skewed one, a single process sends nine messages in ten.
+Two of them are skewed: a single process sends nine messages in ten, or has nine deliveries in ten, because all others
+leave early.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_EVENTS = ["send", "deliver", "start", "end", "leave"]
 PROCESSES = 10
 MANY_PROCESSES = 64
 SMALLER = 10
@@ -35,6 +37,8 @@ class Case(Struct, frozen=True):
     engine: Literal["numpy", "sql"] | None = None
     burst: int = 1
     """Messages that the first process sends per round; the others send one."""
+    alone: float = 0.0
+    """The share of all deliveries that the first process has after all others have left."""
 
 
 class Figure(Struct, frozen=True):
@@ -60,7 +64,8 @@ def cases(deliveries: int) -> list[Case]:
         Case("one run, a tenth", PROCESSES, 1, deliveries // SMALLER),
         Case("20 runs", PROCESSES, 20, deliveries),
         Case("one run in SQL", PROCESSES, 1, deliveries, "sql"),
-        Case("one run, skewed, in SQL", PROCESSES, 1, deliveries // SMALLER, "sql", burst=9 * (PROCESSES - 1)),
+        Case("one run, one busy sender, in SQL", PROCESSES, 1, deliveries // SMALLER, "sql", burst=9 * (PROCESSES - 1)),
+        Case("one run, one long log, in SQL", PROCESSES, 1, deliveries // SMALLER, "sql", alone=0.9),
         Case("one run, 64 processes, in SQL", MANY_PROCESSES, 1, deliveries // SMALLER, "sql"),
     ]
 
@@ -124,14 +129,17 @@ def write_trace(directory: Path, case: Case) -> int:
     """One Parquet file per process and run; returns how many deliveries there are."""
     directory.mkdir(parents=True)
     slots = case.processes - 1 + case.burst
-    rounds = max(1, case.deliveries // (slots * case.processes * case.runs))
+    together = int(case.deliveries * (1 - case.alone)) // case.runs
+    rounds = max(1, together // (slots * case.processes))
+    alone = int(case.deliveries * case.alone) // case.runs
     for run in range(case.runs):
         for process in range(case.processes):
-            _write_log(directory, case, f"r{run:02}", process, rounds, seed=run * 1000 + process)
-    return rounds * slots * case.processes * case.runs
+            mine = 0 if process else alone
+            _write_log(directory, case, f"r{run:02}", process, rounds, mine, seed=run * 1000 + process)
+    return (rounds * slots * case.processes + alone) * case.runs
 
 
-def _write_log(directory: Path, case: Case, run: str, process: int, rounds: int, seed: int) -> None:
+def _write_log(directory: Path, case: Case, run: str, process: int, rounds: int, alone: int, seed: int) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -147,11 +155,14 @@ def _write_log(directory: Path, case: Case, run: str, process: int, rounds: int,
     event = np.concatenate([np.zeros((rounds, mine), np.int8), np.ones(order.shape, np.int8)], axis=1).ravel()
     origin = np.concatenate([np.full((rounds, mine), process, np.int32), order], axis=1).ravel()
     seqs = np.concatenate([own, seq], axis=1).ravel()
+    event = np.concatenate([event, np.tile(np.array([0, 1], np.int8), alone)])
+    origin = np.concatenate([origin, np.full(2 * alone, process, np.int32)])
+    seqs = np.concatenate([seqs, np.repeat(rounds * mine + 1 + np.arange(alone), 2)])
 
     def edged(values: Any, start: int, end: int) -> Any:
         return np.concatenate([[start], values, [end]]).astype(values.dtype)
 
-    event = edged(event, 2, 3)
+    event = edged(event, 2, 4 if case.alone and process else 3)
     without = event >= 2
     rows = len(event)
 
@@ -167,9 +178,7 @@ def _write_log(directory: Path, case: Case, run: str, process: int, rounds: int,
         "process": word(f"p{process}"),
         "role": word("app"),
         "index": pa.array(np.arange(rows)),
-        "event": pa.DictionaryArray.from_arrays(pa.array(event), pa.array(["send", "deliver", "start", "end"])).cast(
-            pa.string()
-        ),
+        "event": pa.DictionaryArray.from_arrays(pa.array(event), pa.array(_EVENTS)).cast(pa.string()),
         "origin_system": some(np.zeros(rows, np.int32), ["site"]),
         "origin_process": some(edged(origin, 0, 0), [f"p{each}" for each in range(case.processes)]),
         "origin_seq": pa.array(edged(seqs, 0, 0), mask=without),

@@ -93,8 +93,8 @@ def simulated(size: int) -> float:
     payloads = [PAYLOAD] * BATCH
 
     def send(host: Host) -> None:
-        if host.endpoint.credit() >= BATCH:
-            world.step(host, host.endpoint.broadcast, payloads)
+        if host.member.credit() >= BATCH:
+            world.step(host, host.member.broadcast, payloads)
         world.at(world.now + HOP, send, host)
 
     for index, host in enumerate(hosts):

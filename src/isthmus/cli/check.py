@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json, table
+from isthmus.interconnect.cluster_table import ClusterTable
 from isthmus.interconnect.topology_checks import check as problems_of
 from isthmus.interconnect.topology_file import load
 
@@ -25,7 +26,13 @@ def check(
     warnings = [str(problem) for problem in problems_of(loaded)]
     if output is Output.JSON:
         systems = [
-            {"name": system.name, "kind": system.kind, "order": system.order, "processes": len(system.processes)}
+            {
+                "name": system.name,
+                "kind": system.kind,
+                "order": system.order,
+                "processes": len(system.processes),
+                **({"clusters": clusters_of(system.clusters)} if system.clusters is not None else {}),
+            }
             for system in loaded.systems
         ]
         print_json(
@@ -42,6 +49,27 @@ def check(
     for system in loaded.systems:
         listing.add_row(system.name, system.kind, system.order, str(len(system.members)))
     out.print(listing)
+    for system in loaded.systems:
+        if system.clusters is not None:
+            tree = table(
+                f"{system.name}: messages from one process to one other", "cluster", "delivery", "members", "agent"
+            )
+            for each in clusters_of(system.clusters):
+                tree.add_row(each["name"] or "topmost", each["delivery"], str(each["members"]), each["agent"] or "–")
+            out.print(tree)
     for warning in warnings:
         out.print(f"note: {warning}", markup=False)
     return HOLDS
+
+
+def clusters_of(top: ClusterTable) -> list[dict[str, Any]]:
+    """All clusters of a system, from the topmost down."""
+    return [
+        {
+            "name": cluster.name,
+            "delivery": cluster.delivery,
+            "members": len(cluster.members),
+            "agent": cluster.representative if cluster.name else None,
+        }
+        for cluster in top.all_clusters()
+    ]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
+from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
-from isthmus.simulator import counts_of_joins
+from isthmus.simulator import counts_of_clusters, counts_of_joins
 from isthmus.simulator.counts import HEARTBEAT, Row, Section, Unit
 
-SECTIONS: tuple[Section, ...] = (*counts_of_joins.SECTIONS,)
+SECTIONS: tuple[Section, ...] = (*counts_of_joins.SECTIONS, *counts_of_clusters.SECTIONS)
 """Every claim that is counted, in the order of the table."""
 
 
@@ -24,6 +26,9 @@ def counts(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Which counts; all of them without a name.")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write Fig. 7 of cluster (loads over b), as counted, to this SVG file.")
+    ] = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Count what the papers count, and compare. Exit code 1: a count differs from its formula."""
@@ -33,6 +38,8 @@ def counts(
         fail(f"there is no count {unknown[0]!r}; there are {', '.join(known)}")
     chosen = [known[name] for name in dict.fromkeys(names)] if names else list(SECTIONS)
     counted = [(section, section.count()) for section in tracked(chosen, len(chosen), "counting")]
+    if plot is not None:
+        _plot(plot)
     wrong = [row for _, rows in counted for row in rows if not row.holds]
     if output is Output.JSON:
         print_json({"holds": not wrong, "counts": [_result(section, rows) for section, rows in counted]})
@@ -41,6 +48,15 @@ def counts(
             _print(section, rows)
         _print_verdict(sum(len(rows) for _, rows in counted), len(wrong))
     return VIOLATED if wrong else HOLDS
+
+
+def _plot(file: Path) -> None:
+    curves = counts_of_clusters.figure_7()
+    title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {counts_of_clusters.FIGURE_7_SITES})"
+    try:
+        file.write_text(line_chart(title, "b, clusters of layer 1", "λ", curves), encoding="utf-8")
+    except OSError as error:
+        fail(f"--plot {file}: {error.strerror or error}; choose a file that can be written")
 
 
 def _result(section: Section, rows: list[Row]) -> dict[str, Any]:
@@ -56,6 +72,7 @@ def _result(section: Section, rows: list[Row]) -> dict[str, Any]:
                 "relation": _relation(row),
                 "formula": _number(row.expected),
                 "counted": _number(row.counted),
+                **({} if row.printed is None else {"printed": _number(row.printed)}),
                 "holds": row.holds,
                 "also_sent": row.also,
             }
@@ -67,6 +84,9 @@ def _result(section: Section, rows: list[Row]) -> dict[str, Any]:
 def _print(section: Section, rows: list[Row]) -> None:
     unit = "ms" if rows[0].unit == "nanoseconds" else rows[0].unit
     title = f"{section.what}\n{section.formula}   ({section.paper}; {unit})"
+    if any(row.printed is not None for row in rows):
+        _print_beside(title, rows)
+        return
     listing = table(title, "setting", "formula", "counted", "", "also sent", "heartbeats")
     for row in rows:
         heartbeats = row.also.get(HEARTBEAT, 0)
@@ -78,6 +98,23 @@ def _print(section: Section, rows: list[Row]) -> None:
             _relation(row) if row.holds else "[red]differs[/red]",
             f"{others:,}" if row.also else "–",
             f"{heartbeats:,}" if row.also else "–",
+        )
+    out.print(listing)
+    out.print()
+
+
+def _print_beside(title: str, rows: list[Row]) -> None:
+    """What the paper prints, what is exact, what was counted."""
+    listing = table(title, "setting", "printed", "exact", "counted", "")
+    for row in rows:
+        printed = "–" if row.printed is None else _text(row.printed, row.unit)
+        differs = row.printed is not None and row.printed != row.expected
+        listing.add_row(
+            row.setting,
+            f"[yellow]{printed}[/yellow]" if differs else printed,
+            _text(row.expected, row.unit),
+            _text(row.counted, row.unit),
+            _relation(row) if row.holds else "[red]differs[/red]",
         )
     out.print(listing)
     out.print()
@@ -100,4 +137,10 @@ def _number(value: Fraction) -> int | float:
 
 
 def _text(value: Fraction, unit: Unit) -> str:
-    return f"{float(value / MILLISECOND):.6g}" if unit == "nanoseconds" else f"{_number(value):,}"
+    return f"{float(value / MILLISECOND):.6g}" if unit == "nanoseconds" else f"{_rounded(value):,}"
+
+
+def _rounded(value: Fraction) -> int | float:
+    """For people: three digits behind the point are enough."""
+    number = _number(value)
+    return number if isinstance(number, int) else round(number, 3)

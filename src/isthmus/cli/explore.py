@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json
+from isthmus.explorer.clusters import directed_of, explore_clusters
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, explore
 from isthmus.interconnect.exploration_table import MAX_CRASHES, MAX_SENDS, MAX_STATES
@@ -31,6 +32,8 @@ def explore_topology(
 ) -> int:
     """Look at every schedule. Prints how many states there are, and a shortest counterexample if one exists."""
     loaded = load(topology, allow_unsafe=True)
+    if any(system.clusters is not None for system in loaded.systems):
+        return _explore_clusters(topology, loaded, messages, crashes, max_states, output)
     scenario = scenario_of(loaded, messages, crashes, max_states)
     if not scenario.sends:
         fail(f"{topology}: no system lists a process that could send anything; add processes to one")
@@ -49,15 +52,36 @@ def explore_topology(
     return VIOLATED if outcome.counterexample else HOLDS
 
 
+def _explore_clusters(
+    file: Path, loaded: Topology, messages: int | None, crashes: int | None, max_states: int | None, output: Output
+) -> int:
+    if crashes or loaded.exploration.crashes:
+        fail(f"{file}: clusters promise nothing after a crash; use isthmus simulate to see what it does")
+    with err.status("exploring"):
+        outcome = explore_clusters(loaded, messages, max_states)
+    sends = [f"{each.sender} to {each.destination}" for each in directed_of(loaded, messages)]
+    result = _outcome(file, loaded, outcome) | {"sends": sends, "crashes": 0}
+    if output is Output.JSON:
+        print_json(result)
+    else:
+        _print(result, outcome)
+    return VIOLATED if outcome.counterexample else HOLDS
+
+
 def _result(file: Path, topology: Topology, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
     directory = topology.directory()
+    return _outcome(file, topology, outcome) | {
+        "sends": [str(directory.name(sender)) for sender in scenario.sends],
+        "crashes": scenario.crashes,
+        "stability": scenario.stability,
+    }
+
+
+def _outcome(file: Path, topology: Topology, outcome: Outcome) -> dict[str, Any]:
     found = outcome.counterexample
     return {
         "topology": str(file),
         "promise": topology.promise(),
-        "sends": [str(directory.name(sender)) for sender in scenario.sends],
-        "crashes": scenario.crashes,
-        "stability": scenario.stability,
         "states": outcome.states,
         "transitions": outcome.transitions,
         "ends": outcome.ends,

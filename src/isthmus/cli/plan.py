@@ -43,6 +43,9 @@ def plan(
     if rate is not None and not isfinite(rate):
         fail(f"--rate {rate}: must be a number of messages per second")
     loaded = load(topology)
+    for system in loaded.systems:
+        if system.clusters is not None:
+            fail(f"{topology}: systems.{system.name} is made of clusters, and plan is about joins; see isthmus counts")
     told = load_of(loaded)
     model = structs.replace(
         told.model,

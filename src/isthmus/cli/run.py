@@ -16,6 +16,7 @@ from msgspec import structs
 from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.cli.load import Load, send_steadily
+from isthmus.cli.run_clusters import run_clusters
 from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
@@ -23,6 +24,7 @@ from isthmus.interconnect.topology import System, Topology
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.assembly import SystemSpec
+from isthmus.runtime.clusters import ClusterSite
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver
@@ -60,6 +62,8 @@ def run(
     system = _embedded(loaded, site)
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     chosen = process or list(system.founders)
+    if system.clusters is not None and (joining or lines or life is not None):
+        fail(f"{topology}: systems.{site} is made of clusters: --joining, --lines and --life are for groups")
     life = _life(loaded, system, chosen, life)
     if life and not process:
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
@@ -71,8 +75,10 @@ def run(
         fail(f"--duration {duration}: {error}")
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
-    site_here = Site(loaded, site, spec, journal_sync=journal_sync)
     load_here = Load(rate, size, seconds or float("inf")) if rate else None
+    if system.clusters is not None:
+        return run_clusters(ClusterSite(loaded, system, spec), listeners, load_here, seconds, output)
+    site_here = Site(loaded, site, spec, journal_sync=journal_sync)
     job = Job(site_here, listeners, joining, load_here, seconds, lines)
     outcome = run_loop(job.run())
     _report(job, outcome, output)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from isthmus.core.pdu import Pdu
+from isthmus.core.pdu import Hop, Pdu
 
 VERSION = 1
 MAX_FRAME = 32 << 20
@@ -38,7 +38,7 @@ def encode(pdu: Pdu) -> bytes:
     return _HEADER.pack(len(body) + 1, VERSION) + body
 
 
-def body_of(pdu: Pdu) -> bytes:
+def body_of(pdu: Pdu | Hop) -> bytes:
     """The PDU without the frame around it; what the ordering costs is counted in bytes of this."""
     return _encoder.encode(pdu)
 

@@ -15,8 +15,8 @@ from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId
-from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import LinkPdu, Pdu
+from isthmus.core.message import Addressed, Batch, Message
+from isthmus.core.pdu import Hop, LinkPdu, Pdu
 
 Destinations: TypeAlias = tuple[ProcessId, ...]
 
@@ -32,21 +32,33 @@ class Hold(NamedTuple):
     """Why a batch that has arrived is not delivered yet: it waits for `number` of `awaited`'s batches to be `reason`.
 
     `reason` is `delivered` (a cause is missing here), `safe` (no quorum holds it yet) or `ordered` (the sequencer
-    has not placed it).
+    has not placed it). Where messages are for single processes the `unit` is a message, and those to here are counted.
     """
 
     batch: Batch
     reason: str
     awaited: ProcessId
     number: int
+    unit: Literal["batch", "message"] = "batch"
+
+
+class Delivered(NamedTuple):
+    """A message that is for some processes only, and what brought it here: nothing, if it was sent here."""
+
+    message: Addressed
+    hop: Hop | None
 
 
 class Carried(NamedTuple):
-    """Messages that went onto a link (`transfer`), came off one (`accept`) or got their numbers (`sequence`)."""
+    """Messages that went onto a link (`transfer`), came off one (`accept`) or got their numbers (`sequence`).
+
+    Inside a system, between processes that relay, there is no link, and `peer` is the next process on the way.
+    """
 
     event: Literal["transfer", "accept", "sequence"]
     link: LinkId
     messages: Sequence[Message]
+    peer: ProcessId | None = None
 
 
 class Outbox:
@@ -54,6 +66,7 @@ class Outbox:
 
     0. `stored`: batches that this process holds from now on; one that keeps a journal writes them first of all.
     1. `deliveries`: to the application, in this order; a `View` among them is the change of view.
+       `addressed`: the same, of an endpoint whose messages are for some processes only.
     2. `stable`: own batches that every live destination has finished with; their buffers are free.
     3. `settled`: (sender, number): the same of anybody's batches, as far as it is known here.
     4. `holds` and `carried`: for the trace only.
@@ -62,11 +75,23 @@ class Outbox:
     7. `stopped`: when not empty, the endpoint takes no further part; the text says why.
     """
 
-    __slots__ = ("carried", "deliveries", "holds", "links", "sends", "settled", "stable", "stopped", "stored")
+    __slots__ = (
+        "addressed",
+        "carried",
+        "deliveries",
+        "holds",
+        "links",
+        "sends",
+        "settled",
+        "stable",
+        "stopped",
+        "stored",
+    )
 
     def __init__(self) -> None:
         self.stored: list[Batch] = []
         self.deliveries: list[Batch | View] = []
+        self.addressed: list[Delivered] = []
         self.stable: list[Batch] = []
         self.settled: list[tuple[ProcessId, int]] = []
         self.holds: list[Hold] = []
@@ -79,6 +104,7 @@ class Outbox:
         """Empty the outbox in place. A driver that wants to keep a list takes it out before."""
         self.stored.clear()
         self.deliveries.clear()
+        self.addressed.clear()
         self.stable.clear()
         self.settled.clear()
         self.holds.clear()

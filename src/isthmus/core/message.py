@@ -32,6 +32,12 @@ class Message(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fie
     payload: Payload
 
 
+class Addressed(Message, frozen=True, gc=False):
+    """A message that is for some processes only, and for these it says so wherever it goes."""
+
+    destinations: Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
+
+
 class Batch(Struct, frozen=True, gc=False, array_like=True, tag="batch", forbid_unknown_fields=True):
     """Messages broadcast back to back by one member of a system, in one view.
 

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Batch, Message, Number, Vector
+from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Addressed, Batch, Message, Number, Vector
 
 Members = Annotated[list[Number], Meta(max_length=MAX_MEMBERS)]
 Counts = Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]
@@ -349,6 +349,35 @@ class SiteAck(_Pdu, frozen=True, tag="site-ack"):
     seen: Number
 
 
+# Between members of a cluster, where messages go from one process to one other (docs/design/clusters.md).
+
+Row = Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
+Matrix = Annotated[tuple[Row, ...], Meta(max_length=MAX_MEMBERS)]
+
+
+class Hop(_Pdu, frozen=True):
+    """A message within one cluster, for the member of rank `target`. `rows` is all its ordering information."""
+
+    cluster: Number
+    target: Number
+    rows: Matrix
+    message: Addressed
+
+
+class HopFrame(_Pdu, frozen=True, tag="hops"):
+    """Hops to one peer, numbered, because the network between members loses and reorders."""
+
+    number: Number
+    hops: Annotated[list[Hop], Meta(max_length=MAX_BATCH_MESSAGES)]
+
+
+class HopAck(_Pdu, frozen=True, tag="hops-ack"):
+    """Frames up to `received` have arrived without a gap, and number `seen` has been seen."""
+
+    received: Number
+    seen: Number
+
+
 GroupPdu: TypeAlias = (
     Batch
     | Ack
@@ -366,4 +395,4 @@ GroupPdu: TypeAlias = (
     | Excluded
 )
 
-Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck
+Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck

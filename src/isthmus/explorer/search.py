@@ -11,21 +11,37 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from isthmus.core.gateway import Gateway
 from isthmus.core.ids import ProcessId
-from isthmus.explorer.account import Line, account
+from isthmus.explorer.account import Line
 from isthmus.explorer.scenario import Scenario
-from isthmus.explorer.step import Event, Violation
+from isthmus.explorer.step import Event, Step, Violation
 from isthmus.explorer.world import State, World
 from isthmus.interconnect.topology import Topology
 
 REPORT_EVERY = 20_000
+
+
+class Space(Protocol):
+    """What can be searched: states, what follows from each, and who judges it; with `judges_all` every step."""
+
+    start: State
+    judges_all: bool
+
+    def successors(self, state: State) -> tuple[list[tuple[State, Step]], bool]: ...
+    def judge(self, after: State, step: Step) -> Violation | None: ...
+    def judge_end(self, state: State) -> Violation | None: ...
+    def rest(self, state: State) -> tuple[Event, ...]: ...
+    def account(self, events: Sequence[Event]) -> tuple[Line, ...]: ...
+
+    @property
+    def reactions(self) -> int: ...
 
 
 class Counterexample(Struct, frozen=True):
@@ -75,7 +91,7 @@ def explore(
 class Search:
     """`_ways` holds, by number of a state: the state before, the step taken there, the cost."""
 
-    def __init__(self, world: World, max_states: int) -> None:
+    def __init__(self, world: Space, max_states: int) -> None:
         self._world = world
         self._max_states = max_states
         self._numbers: dict[State, int] = {world.start: 0}
@@ -113,16 +129,16 @@ class Search:
             ends=self.ends,
             depth=depth,
             seconds=monotonic() - began,
-            reactions=sum(site.reactions for site in self._world.sites),
+            reactions=self._world.reactions,
             complete=len(self._numbers) <= self._max_states,
             counterexample=None
             if best is None
-            else Counterexample(best.violation, account(self._world, self._schedule(best))),
+            else Counterexample(best.violation, self._world.account(self._schedule(best))),
         )
 
     def _expand(self, state: State, number: int, cost: int, waiting: dict[int, list[State]]) -> None:
         world, numbers, costs = self._world, self._numbers, self._costs
-        judges_all = world.ledger.promise == "total"
+        judges_all = world.judges_all
         following, end = world.successors(state)
         self.transitions += len(following)
         if end:

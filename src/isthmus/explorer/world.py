@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from isthmus.core.gateway import Gateway
 from isthmus.core.ids import ProcessId
+from isthmus.explorer.account import Line, account
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
@@ -86,6 +87,14 @@ class World:
         self._histories: dict[tuple[int, ...], Violation | None] = {}
         self._site_of = {member: site.index for site in self.sites for member in site.ids}
         self.start = self._start(gateways, scenario)
+        self.judges_all = self.ledger.promise == "total"
+
+    @property
+    def reactions(self) -> int:
+        return sum(site.reactions for site in self.sites)
+
+    def account(self, events: Sequence[Event]) -> tuple[Line, ...]:
+        return account(self, events)
 
     def _start(self, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> State:
         net = self._number(Net(((),) * (2 * len(self.links)), scenario.crashes, JUMPS_OF_TIME))

@@ -26,13 +26,25 @@ _STABILITIES: tuple[Stability, ...] = ("late", "any")
 _EXAMPLE = 'write "system/process"'
 
 
+class Directed(Struct, frozen=True, kw_only=True):
+    """A message to one process, sent when its sender has delivered message number `after` (0: at any time)."""
+
+    sender: ProcessName
+    destination: ProcessName
+    after: int = 0
+
+
 class Exploration(Struct, frozen=True, kw_only=True):
-    """`sends` names the sender of each message; None deals a few over all processes."""
+    """`sends` names the sender of each message; None deals a few over all processes.
+
+    In a system of clusters `messages` says it instead, for there a message has a destination.
+    """
 
     sends: tuple[ProcessName, ...] | None = None
     crashes: int = 0
     stability: Stability = "late"
     max_states: int = 2_000_000
+    messages: tuple[Directed, ...] = ()
 
 
 def read_exploration(table: Table, processes: Mapping[str, tuple[str, ...]]) -> Exploration:
@@ -43,6 +55,7 @@ def read_exploration(table: Table, processes: Mapping[str, tuple[str, ...]]) -> 
         crashes=table.integer("crashes", default.crashes, 0, MAX_CRASHES),
         stability=table.choice("stability", _STABILITIES, default.stability),
         max_states=table.integer("max-states", default.max_states, 1, MAX_STATES),
+        messages=_messages(table, processes),
     )
     table.close()
     return exploration
@@ -65,3 +78,29 @@ def _sends(table: Table, processes: Mapping[str, tuple[str, ...]]) -> tuple[Proc
             way_out = choose_from(each, known, "the processes are")
             table.refuse_element("sends", index, f"there is no process {quote(each)}", way_out)
     return tuple(ProcessName(*each.split("/")) for each in value if each in known)
+
+
+def _messages(table: Table, processes: Mapping[str, tuple[str, ...]]) -> tuple[Directed, ...]:
+    """Each says from whom to whom; numbers count from 1, in the order of the file."""
+    known = [f"{system}/{name}" for system, names in processes.items() for name in names]
+    found: list[Directed | None] = []
+    rows = table.tables("messages")
+    if len(rows) > MAX_SENDS:
+        table.refuse("messages", f"must be at most {MAX_SENDS}, not {len(rows)}", "explore fewer")
+    for row in rows:
+        ends = []
+        for key in ("from", "to"):
+            text = row.text(key)
+            if text in known:
+                ends.append(ProcessName(*text.split("/")))
+            elif key not in row.entries:
+                row.missing(key, "a message goes from one process to one other", _EXAMPLE)
+            elif text is not None:
+                row.refuse(key, f"there is no process {quote(text)}", choose_from(text, known, "the processes are"))
+        after = row.integer("after", 0, 0, len(found))
+        row.close()
+        question = found[after - 1] if after else None
+        if len(ends) == 2 and question is not None and question.destination != ends[0]:
+            row.refuse("after", f"message {after} is not for {ends[0]}", "name one that its sender delivers")
+        found.append(Directed(sender=ends[0], destination=ends[1], after=after) if len(ends) == 2 else None)
+    return tuple(each for each in found if each is not None)

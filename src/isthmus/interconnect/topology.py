@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.interconnect.cluster_table import ClusterTable
 from isthmus.interconnect.exploration_table import Exploration
 from isthmus.interconnect.simulation_table import Simulation
 
@@ -59,7 +60,8 @@ class TlsFiles(Struct, frozen=True, kw_only=True):
 class System(Struct, frozen=True, kw_only=True):
     """One broadcast system. A broker's processes may be unknown: its clients need not be listed.
 
-    Members on `standby` are not there at the start; they may come, and go, while the system runs.
+    Members on `standby` are not there at the start; they may come, and go, while the system runs. With `clusters` it is
+    no broadcast system: its messages go from one process to one other (docs/design/clusters.md).
     """
 
     name: str
@@ -77,6 +79,7 @@ class System(Struct, frozen=True, kw_only=True):
     delivery: Delivery = "uniform"
     heartbeat: Nanos = 20 * MILLISECOND
     suspect_after: Nanos = SUSPECT_AFTER
+    clusters: ClusterTable | None = None
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ def check(topology: Topology) -> list[Problem]:
     if topology.paths:
         check_paths(report, topology)
     _check_senders(report, topology)
-    if all(sound):
+    _check_clusters(report, topology)
+    if all(sound) and not any(system.clusters is not None for system in topology.systems):
         _check_islands(report, topology)
     return report.problems
 
@@ -75,7 +76,11 @@ def _check_ends(report: Report, topology: Topology, index: int) -> bool:
             return False
     sound = True
     for place, name in enumerate(join.between):
-        if not topology.system(name).gateways:
+        if topology.system(name).clusters is not None:
+            reason = f"{name} is made of clusters: its messages go to one process each, and a join carries broadcasts"
+            report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.clusters")
+            sound = False
+        elif not topology.system(name).gateways:
             report.refuse(f"{key}[{place}]", f"{name} has no gateway to join it by", give_gateways(name))
             sound = False
     near, far = map(topology.system, join.between)
@@ -262,6 +267,26 @@ def _way(tree: dict[str, list[tuple[str, int]]], start: str, end: str) -> list[t
 def _check_senders(report: Report, topology: Topology) -> None:
     for place, sender in enumerate(topology.simulation.workload.senders or ()):
         unknown_process(report, topology, f"simulation.workload.senders[{place}]", sender)
+
+
+def _check_clusters(report: Report, topology: Topology) -> None:
+    """Clusters stand alone, and they have no views: nobody comes, goes or begins a second life."""
+    joined = {name for join in topology.joins for name in join.between}
+    clustered = [system.name for system in topology.systems if system.clusters is not None]
+    for name in clustered:
+        if len(topology.systems) > 1 and name not in joined:
+            reason = "nothing can join a system of clusters to the others here"
+            report.refuse(f"systems.{name}.clusters", reason, "give it a file of its own")
+    if clustered and topology.exploration.sends is not None:
+        reason = "in a system of clusters a message has a destination"
+        report.refuse("exploration.sends", reason, 'write messages = [{ from = "s/p", to = "s/q" }]')
+    if topology.exploration.messages and not clustered:
+        reason = "only in a system of clusters has a message a destination"
+        report.refuse("exploration.messages", reason, 'write sends = ["s/p"]')
+    faults = topology.simulation.faults
+    for key, count in (("joins", faults.joins), ("leaves", faults.leaves), ("restarts", faults.restarts)):
+        if clustered and count:
+            report.refuse(f"simulation.faults.{key}", "the processes of clusters never change", "remove it")
 
 
 def _check_islands(report: Report, topology: Topology) -> None:

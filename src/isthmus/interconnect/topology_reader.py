@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from isthmus.core.ids import ProcessName
 from isthmus.core.message import MAX_MEMBERS
+from isthmus.interconnect.cluster_table import read_clusters
 from isthmus.interconnect.exploration_table import read_exploration
 from isthmus.interconnect.problem import Report, listing, quote
 from isthmus.interconnect.simulation_table import read_simulation
@@ -36,7 +37,8 @@ MAX_LINKS = 4096
 _DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
 _ASSIGNS: tuple[Assign, ...] = ("striped", "transfer-sets", "paths", "uncoordinated")
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
-_EMBEDDED_KEYS = ("address", "link-address", "tls", "journal", "standby", "delivery", "heartbeat", "suspect-after")
+_GROUP_KEYS = ("link-address", "tls", "journal", "standby", "delivery", "suspect-after")
+_EMBEDDED_KEYS = ("address", "heartbeat", "clusters", *_GROUP_KEYS)
 _BROKER_KEYS = ("url", "stream")
 
 _PROCESS_FORM = 'write "process" or "system/process"'
@@ -108,6 +110,8 @@ def _embedded(table: Table, system: System) -> System:
     for name in _BROKER_KEYS:
         reason = f"is for {listing(KINDS[1:])}, and this system is embedded"
         table.foreign(name, reason, "remove it, or change kind")
+    if "clusters" in table.entries:
+        return _clustered(table, system)
     system = replace(
         system,
         address=_address(table, "address", len(system.members)),
@@ -140,6 +144,24 @@ def _embedded(table: Table, system: System) -> System:
         reason = "not longer than the heartbeat: every process would be suspected all the time"
         table.refuse("suspect-after", reason, "make it several heartbeats long")
     return system
+
+
+def _clustered(table: Table, system: System) -> System:
+    """A system of clusters: point-to-point messages, no views, no gateways."""
+    for name in _GROUP_KEYS:
+        table.foreign(name, "is for groups, and this system is made of clusters", "remove it, or [clusters]")
+    if system.order != "causal":
+        reason = f"clusters keep causal order, not {system.order}"
+        table.refuse("order", reason, 'write order = "causal", or remove its clusters')
+    if system.gateways:
+        reason = "a system of clusters has none: its messages go to one process each, so a gateway would miss most"
+        table.refuse("gateways", reason, "remove it, or the clusters")
+    return replace(
+        system,
+        address=_address(table, "address", len(system.members)),
+        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
+        clusters=read_clusters(table, system.processes),
+    )
 
 
 def _broker(table: Table, system: System) -> System:

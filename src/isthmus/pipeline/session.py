@@ -90,8 +90,8 @@ def _defaults(master: str, driver_memory: str, shuffle_partitions: int | None, l
         "spark.sql.maxPlanStringLength": "16384",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # The greatest number switches this limit off. With any other, Spark asks after every row how large the batch is,
-        # which takes time in proportion to its rows: 138 s instead of 3 s to hand a million rows to Python.
+        # The greatest number switches this limit off. With any other, Spark asks after every row how large the batch
+        # is, which takes time in proportion to its rows: 138 s instead of 3 s to hand a million rows to Python.
         "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
         "spark.sql.warehouse.dir": str(Path(scratch, "isthmus-warehouse")),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} -Disthmus.log={log_level}",

@@ -21,7 +21,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from isthmus.core.codec import encode
-from isthmus.core.endpoint import Endpoint, Outbox, View
+from isthmus.core.endpoint import Delivered, Endpoint, Outbox, View
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.pdu import LinkPdu, Pdu
@@ -131,6 +131,8 @@ class Driver:
         out = self._out
         if out.deliveries:
             self._deliver(out.deliveries)
+        if out.addressed:
+            self._deliver_addressed(out.addressed)
         if out.stable:
             self._have_become_stable(out.stable)
         if out.holds:
@@ -154,6 +156,9 @@ class Driver:
                 self.recorder.view(item)
             else:
                 self.recorder.delivered(item)
+
+    def _deliver_addressed(self, deliveries: list[Delivered]) -> None:
+        self.recorder.addressed(deliveries)
 
     def _have_become_stable(self, batches: list[Batch]) -> None:
         for batch in batches:

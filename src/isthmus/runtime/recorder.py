@@ -13,9 +13,9 @@ from time import time_ns
 from typing import Literal, Protocol, TypeAlias
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Carried, Hold, View
+from isthmus.core.endpoint import Carried, Delivered, Hold, View
 from isthmus.core.ids import Directory, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Addressed, Batch, Message
 from isthmus.trace.schema import TraceError
 from isthmus.trace.writer import ProcessLog
 
@@ -34,7 +34,13 @@ class Recorder(Protocol):
     def sent(self, first: int, payloads: Sequence[bytes]) -> None:
         """This process broadcast messages of its own, with sequence numbers from `first` on."""
 
+    def sent_to(self, destination: ProcessId, first: int, payloads: Sequence[bytes]) -> None:
+        """The same, of messages to one process only."""
+
     def delivered(self, batch: Batch) -> None: ...
+
+    def addressed(self, deliveries: Sequence[Delivered]) -> None:
+        """Messages that are for some processes only were delivered. The list is the driver's."""
 
     def view(self, view: View) -> None: ...
 
@@ -54,7 +60,9 @@ class _NoRecorder:
     """Records nothing."""
 
     def sent(self, first: int, payloads: Sequence[bytes]) -> None: ...
+    def sent_to(self, destination: ProcessId, first: int, payloads: Sequence[bytes]) -> None: ...
     def delivered(self, batch: Batch) -> None: ...
+    def addressed(self, deliveries: Sequence[Delivered]) -> None: ...
     def view(self, view: View) -> None: ...
     def stable(self, batch: Batch) -> None: ...
     def held(self, holds: Sequence[Hold]) -> None: ...
@@ -88,6 +96,17 @@ class TraceRecorder:
     def sent(self, first: int, payloads: Sequence[bytes]) -> None:
         self._messages("send", [Message(self._process, seq, payload) for seq, payload in enumerate(payloads, first)])
 
+    def sent_to(self, destination: ProcessId, first: int, payloads: Sequence[bytes]) -> None:
+        to = (destination,)
+        messages = [Addressed(self._process, seq, payload, to) for seq, payload in enumerate(payloads, first)]
+        self._messages("send", messages, destinations=(str(self._names.name(destination)),))
+
+    def addressed(self, deliveries: Sequence[Delivered]) -> None:
+        for message, hop in deliveries:
+            ordering = 0 if hop is None else len(body_of(hop)) - len(message.payload)
+            names = tuple([str(self._names.name(each)) for each in message.destinations])
+            self._messages("deliver", [message], ordering, destinations=names)
+
     def delivered(self, batch: Batch) -> None:
         if batch.messages:
             payloads = sum([len(message.payload) for message in batch.messages])
@@ -105,14 +124,14 @@ class TraceRecorder:
         self._messages("stable", batch.messages)
 
     def held(self, holds: Sequence[Hold]) -> None:
-        for batch, reason, awaited, number in holds:
+        for batch, reason, awaited, number, unit in holds:
             name = str(self._names.name(awaited))
-            note = f"waits until batch {number} of {name} is {reason}"
+            note = f"waits until {unit} {number} of {name} is {reason}"
             self._messages("hold", batch.messages, peer=name, note=note)
 
     def carried(self, carried: Sequence[Carried]) -> None:
-        for event, link, messages in carried:
-            self._messages(event, messages, peer=f"link {link}")
+        for event, link, messages, peer in carried:
+            self._messages(event, messages, peer=f"link {link}" if peer is None else str(self._names.name(peer)))
 
     def ended(self, how: Ending, why: str) -> None:
         if self._flush_timer is not None:
@@ -130,11 +149,12 @@ class TraceRecorder:
         control_bytes: int = 0,
         peer: str | None = None,
         note: str | None = None,
+        destinations: tuple[str, ...] | None = None,
     ) -> None:
         if self._flush_timer is None:
             self._flush_timer = self._loop.call_later(FLUSH_AFTER, self._flush)
         try:
-            self._log.messages(event, time_ns(), messages, control_bytes, peer, note)
+            self._log.messages(event, time_ns(), messages, control_bytes, peer, note, destinations)
             if self._sync:
                 self._log.flush()
         except TraceError as error:

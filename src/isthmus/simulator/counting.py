@@ -278,8 +278,8 @@ class Rig:
 
     def _send(self, sender: ProcessName) -> None:
         host = self.world.hosts[self._slots[sender]]
-        assert host.endpoint.credit(), f"the window of {sender} is full"
-        self.world.step(host, host.endpoint.broadcast, [bytes(self._charges.message // 8)])
+        assert host.member.credit(), f"the window of {sender} is full"
+        self.world.step(host, host.member.broadcast, [bytes(self._charges.message // 8)])
 
     def _on_batch(self, host: Host, batch: Batch) -> None:
         if batch.messages:

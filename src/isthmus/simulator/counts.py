@@ -14,12 +14,15 @@ from msgspec import Struct
 
 from isthmus.simulator.counting import Tally
 
-Unit: TypeAlias = Literal["messages", "hops", "nanoseconds", "links"]
+Unit: TypeAlias = Literal["messages", "hops", "nanoseconds", "links", "entries", "loads"]
 HEARTBEAT = "heartbeat"
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One setting. `above` rows hold when more was counted than the formula says; all others when exactly as much."""
+    """One setting. `above` rows hold when more was counted than the formula says; all others when exactly as much.
+
+    `printed` is what the paper says, where the formula here is a better one.
+    """
 
     setting: str
     unit: Unit
@@ -27,6 +30,7 @@ class Row(Struct, frozen=True, kw_only=True):
     counted: Fraction
     also: Mapping[str, int] = {}
     above: bool = False
+    printed: Fraction | None = None
 
     @property
     def holds(self) -> bool:

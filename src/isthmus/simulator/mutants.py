@@ -7,6 +7,7 @@ test holds that all are.
 
 from __future__ import annotations
 
+from isthmus.simulator.cluster_mutants import CLUSTER_MUTANTS
 from isthmus.simulator.group_mutants import GROUP_MUTANTS
 from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutant import Mutant, alive
@@ -14,7 +15,7 @@ from isthmus.simulator.restart_mutants import RESTART_MUTANTS
 
 __all__ = ["CATALOGUE", "Mutant", "alive", "find"]
 
-CATALOGUE: tuple[Mutant, ...] = (*GROUP_MUTANTS, *JOIN_MUTANTS, *RESTART_MUTANTS)
+CATALOGUE: tuple[Mutant, ...] = (*GROUP_MUTANTS, *JOIN_MUTANTS, *RESTART_MUTANTS, *CLUSTER_MUTANTS)
 
 
 def find(name: str) -> Mutant:

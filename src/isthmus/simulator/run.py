@@ -19,6 +19,7 @@ from isthmus.interconnect.share import WINDOW
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.wiring import all_links
 from isthmus.ordering.orders import OrderName
+from isthmus.simulator.clusters import SimulatedClusters
 from isthmus.simulator.faults import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import Link
 from isthmus.simulator.nemesis import group_of
@@ -39,6 +40,14 @@ PROMISED: dict[OrderName, tuple[Property, ...]] = {
 }
 RECOVERY: Nanos = 8 * SECOND
 """How long a run may take, after the last fault, to deliver everything and fall silent."""
+
+
+def promised(topology: Topology) -> tuple[Property, ...]:
+    """What a run of this topology is judged by. Clusters have no views."""
+    properties = PROMISED[topology.promise()]
+    if all(system.clusters is not None for system in topology.systems):
+        return tuple(each for each in properties if each != "same_view")
+    return properties
 
 
 class Outcome(Struct, frozen=True):
@@ -88,6 +97,8 @@ class Run:
         labels = [str(name) for name in self.names.slots]
         self.systems = [
             SimulatedSystem(topology, system, self.world, seed, self._log, labels, tight=tight)
+            if system.clusters is None
+            else SimulatedClusters(topology, system, system.clusters, self.world, seed, self._log, tight=tight)
             for system in topology.systems
         ]
         if self.simulation.faults.swarm:
@@ -137,7 +148,7 @@ class Run:
         broken = broken or too_early(events)
         return Outcome(
             seed=self.seed,
-            report=judge(events, PROMISED[self.topology.promise()]),
+            report=judge(events, promised(self.topology)),
             stuck=stuck,
             broken=broken,
             outside=self._outside,
@@ -206,6 +217,8 @@ class Run:
 
     def _unfinished(self) -> str:
         for system in self.systems:
+            if isinstance(system, SimulatedClusters):
+                return system.unfinished()
             living = [host for slot in system.slots if (host := self.world.hosts[slot]).alive]
             ids = {host.id for host in living}
             for host in living:

@@ -41,6 +41,9 @@ JOINED = (
 Not `star`: it is there for its latency, and delivers on receipt, so that a process may crash with what nobody else has.
 """
 
+CLUSTERS = ("clusters-two-layers", "clusters-fig-2", "clusters-mixed")
+"""Both deliveries, two and three layers. Not `clusters-crash`, which is there to leave the model."""
+
 CHUNK = 8
 """Seeds that a worker runs in one go."""
 
@@ -71,7 +74,7 @@ class Tally(Struct):
 
 def sources(examples: Path) -> list[Source]:
     """The files of the campaign."""
-    paths = [examples / f"{name}.toml" for name in (*GROUPS, *JOINED)]
+    paths = [examples / f"{name}.toml" for name in (*GROUPS, *JOINED, *CLUSTERS)]
     return [(path.read_text(), str(path)) for path in paths]
 
 

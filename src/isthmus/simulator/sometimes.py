@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from isthmus.interconnect.cluster_table import ClusterTable
 from isthmus.interconnect.topology import Topology
 
 CASES: Final = {
@@ -43,6 +44,7 @@ CASES: Final = {
     "number before its turn": "a block arrived before the numbers before it were delivered",
     "window full": "a join had as much under way as it may",
     "back-pressure": "a process had messages and no credit",
+    "relay": "a message was relayed from one cluster to the next",
 }
 
 
@@ -59,6 +61,8 @@ def expected(topology: Topology) -> list[str]:
     """The cases that a campaign over this topology should reach: those of its faults and of its order."""
     faults, network = topology.simulation.faults, topology.simulation.network
     orders = {system.order for system in topology.systems}
+    groups = any(system.clusters is None for system in topology.systems)
+    trees = [system.clusters for system in topology.systems if system.clusters is not None]
     gateways = any(system.gateways for system in topology.systems) and bool(topology.joins)
     numbered = any(join.order == "causal" for join in topology.joins)
     wanted: dict[str, object] = {
@@ -71,17 +75,18 @@ def expected(topology: Topology) -> list[str]:
         "crash": faults.crashes,
         "crash inside a multicast": faults.crashes,
         "crash after delivery": faults.crashes,
-        "crash in a view change": faults.crashes,
-        "exclusion": faults.partitions,
+        "crash in a view change": groups and faults.crashes,
+        "exclusion": groups and faults.partitions,
         "leave": faults.leaves,
         "join": faults.joins,
-        "held for a cause": "causal" in orders,
+        "held for a cause": "causal" in orders if groups else any(map(_holds, trees)),
+        "held to be safe": groups,
         "held for its place": "total" in orders,
         "gap": network.loss,
-        "view change": faults.crashes or faults.partitions or faults.leaves,
-        "flush fetched": network.loss and faults.crashes,
-        "coordinators competed": faults.crashes and faults.partitions,
-        "proposal taken over": faults.crashes and faults.partitions,
+        "view change": groups and (faults.crashes or faults.partitions or faults.leaves),
+        "flush fetched": groups and network.loss and faults.crashes,
+        "coordinators competed": groups and faults.crashes and faults.partitions,
+        "proposal taken over": groups and faults.crashes and faults.partitions,
         "link cut": gateways and (faults.link_cuts or faults.site_cuts),
         "gateway crashed": gateways and faults.crashes,
         "sequencer crashed": gateways and faults.crashes,
@@ -91,5 +96,11 @@ def expected(topology: Topology) -> list[str]:
         "number before its turn": gateways and numbered,
         "window full": gateways and numbered,
         "site died": faults.restarts and any(system.journal for system in topology.systems),
+        "relay": any(tree.parts for tree in trees),
     }
     return [case for case in CASES if wanted.get(case, True)]
+
+
+def _holds(tree: ClusterTable) -> bool:
+    """Whether a cluster can hold messages back: a coordinator never does, nor do two members."""
+    return any(each.delivery == "rst" and len(each.members) > 2 for each in tree.all_clusters())

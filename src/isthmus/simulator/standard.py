@@ -27,6 +27,8 @@ Scenario: TypeAlias = Literal[
     "mixed cuts",
     "answers",
     "restarts",
+    "clusters",
+    "coordinators",
 ]
 
 _GROUP = """
@@ -123,6 +125,13 @@ links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
 faults = { restarts = 2, link-cuts = 2, crashes = 1, joins = 1 }
 """
 
+_CHATTER = """
+[simulation]
+duration = "400ms"
+workload = { rate = 25, size = [16, 64], burst = 3, reply = 0.7, reply-depth = 8 }
+network = { delay = { mean = "3ms" }, loss = 0.1, duplication = 0.05, reordering = 0.1 }
+"""
+
 _PATHS = """
 [[paths]]
 process = "a/*"
@@ -196,8 +205,24 @@ def standard_join(scenario: Scenario) -> Source:
     return texts[scenario], f"standard {scenario} join"
 
 
+def standard_clusters(delivery: str) -> Source:
+    """Three clusters of four, and a fourth of their agents and one more process, all of one delivery.
+
+    With fewer than four a chain of causes is too short to go past whoever waits for it.
+    """
+    processes = ", ".join(f'"{part}{number}"' for part in "abc" for number in (1, 2, 3, 4)) + ', "hub"'
+    text = f'[systems.shop]\nkind = "embedded"\norder = "causal"\nprocesses = [{processes}]\n'
+    text += f'[systems.shop.clusters]\ndelivery = "{delivery}"\nprocesses = ["hub"]\n'
+    for part in "abc":
+        members = ", ".join(f'"{part}{number}"' for number in (1, 2, 3, 4))
+        text += f'[systems.shop.clusters.parts.{part}]\ndelivery = "{delivery}"\nprocesses = [{members}]\n'
+    return text + _CHATTER, f"standard {delivery} clusters"
+
+
 def standard(scenario: Scenario, order: str) -> Source:
     """The topology of a scenario. The order is that of a group; a join has its own."""
+    if scenario in ("clusters", "coordinators"):
+        return standard_clusters("rst" if scenario == "clusters" else "coordinator")
     if scenario == "group":
         return standard_group(order)
     return stormy_group(order) if scenario == "storm" else standard_join(scenario)

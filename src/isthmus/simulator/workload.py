@@ -54,7 +54,7 @@ class Application:
         # A process outside any view, or one that may not send more now, waits for better times.
         if not host.alive or host.view is None:
             return
-        if host.endpoint.credit() < count:
+        if host.member.credit() < count:
             self.world.sometimes.reach("back-pressure")
             return
         low, high = self.workload.minimum_size, self.workload.maximum_size
@@ -62,7 +62,7 @@ class Application:
         self.world.step(host, self._broadcast, host, payloads)
 
     def _broadcast(self, host: Host, payloads: list[bytes], now: Nanos, out: Outbox) -> None:
-        endpoint = host.endpoint
+        endpoint = host.member
         first = endpoint.broadcast(payloads, now, out)
         if host.log is not None:
             # The outbox is carried out after this, so the send stands before everything that it causes.

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, cast
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Member, Outbox, View
+from isthmus.core.endpoint import Delivered, Endpoint, Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Ack, Busy, Fetch, Join, LinkPdu, Pdu, Promise
+from isthmus.core.pdu import Ack, Busy, Fetch, HopAck, Join, LinkPdu, Pdu, Promise
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
 from isthmus.trace.writer import ProcessLog
@@ -32,12 +32,31 @@ _HOLD_CASES = {
 class Host:
     """One simulated process. `doomed` is the share of its next sends that a crash lets through."""
 
-    __slots__ = ("alive", "busy_until", "doomed", "endpoint", "journal", "log", "on_batch", "pause", "view", "wake_at")
+    __slots__ = (
+        "alive",
+        "busy_until",
+        "doomed",
+        "endpoint",
+        "journal",
+        "log",
+        "on_addressed",
+        "on_batch",
+        "pause",
+        "view",
+        "wake_at",
+    )
 
-    def __init__(self, endpoint: Member, log: ProcessLog | None, on_batch: Callable[[Host, Batch], None]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        log: ProcessLog | None,
+        on_batch: Callable[[Host, Batch], None],
+        on_addressed: Callable[[Host, Delivered], None] | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.log = log
         self.on_batch = on_batch
+        self.on_addressed = on_addressed
         self.alive = True
         self.doomed: float | None = None
         self.journal: list[Message] | None = None
@@ -49,6 +68,11 @@ class Host:
     @property
     def id(self) -> ProcessId:
         return self.endpoint.id
+
+    @property
+    def member(self) -> Member:
+        """The endpoint of a process of a broadcast system."""
+        return cast(Member, self.endpoint)
 
 
 class World:
@@ -168,6 +192,8 @@ class World:
             else:
                 assert isinstance(delivery, View)
                 self._view(host, delivery)
+        for delivered in out.addressed:
+            self._deliver(host, delivered)
         if host.log is not None:
             self._record(host, host.log, out)
         if host.doomed is not None and self._dies_here(host, out):
@@ -184,6 +210,15 @@ class World:
             if host.log is not None:
                 host.log.event("leave" if left else "crash", self.now, note=out.stopped)
 
+    def _deliver(self, host: Host, delivered: Delivered) -> None:
+        message, hop = delivered
+        if host.log is not None:
+            header = 0 if hop is None else len(body_of(hop)) - len(message.payload)
+            names = tuple(str(self.names.name(each)) for each in message.destinations)
+            host.log.messages("deliver", self.now, [message], header, destinations=names)
+        if host.on_addressed is not None:
+            host.on_addressed(host, delivered)
+
     def _dies_here(self, host: Host, out: Outbox) -> bool:
         """Crash in this step, with a share of its sends sent, if it is a step worth crashing in."""
         assert host.doomed is not None
@@ -194,7 +229,7 @@ class World:
         ]
         effects += [(self.send_on_link, (link, host.id, frame)) for link, frame in out.links]
         sent = int(len(effects) * host.doomed)
-        if not sent and (host.doomed > 0 or not out.deliveries):
+        if not sent and (host.doomed > 0 or not (out.deliveries or out.addressed)):
             return False
         for effect, arguments in effects[:sent]:
             effect(*arguments)
@@ -220,7 +255,7 @@ class World:
                 self.at(arrival, self._arrive, source, destination, pdus, track)
 
     def _notice(self, pdu: Pdu) -> None:
-        if isinstance(pdu, Ack):
+        if isinstance(pdu, Ack | HopAck):
             if pdu.seen > pdu.received:
                 self.sometimes.reach("gap")
         elif isinstance(pdu, Fetch):
@@ -242,10 +277,15 @@ class World:
         for hold in out.holds:
             self.sometimes.reach(_HOLD_CASES[hold.reason])
             awaited = self.names.name(hold.awaited)
-            note = f"waits until batch {hold.number} of {awaited} is {hold.reason}"
+            note = f"waits until {hold.unit} {hold.number} of {awaited} is {hold.reason}"
             log.messages("hold", self.now, hold.batch.messages, 0, peer=str(awaited), note=note)
         for carried in out.carried:
-            log.messages(carried.event, self.now, carried.messages, 0, peer=f"link {carried.link}")
+            if carried.peer is None:
+                peer = f"link {carried.link}"
+            else:
+                self.sometimes.reach("relay")
+                peer = str(self.names.name(carried.peer))
+            log.messages(carried.event, self.now, carried.messages, 0, peer=peer)
         for batch in out.stable:
             log.messages("stable", self.now, batch.messages, 0)
 

@@ -1,0 +1,159 @@
+"""Systems of clusters over real sockets: under load nothing is lost, nothing twice, nothing out of causal order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec import structs
+from runtime_support import run_test, until
+
+from isthmus.core.ids import MILLISECOND, ProcessId
+from isthmus.core.message import MAX_PAYLOAD, Addressed
+from isthmus.interconnect.cluster import ClusterSettings
+from isthmus.interconnect.topology_file import load
+from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.clusters import ClusterDriver, ClusterSite
+from isthmus.runtime.problems import NotAccepting
+from isthmus.runtime.sites import site_spec
+from isthmus.simulator.oracles import judge
+from isthmus.trace.reader import read_trace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MESSAGES = 60
+QUICK = ClusterSettings(retry_after=20 * MILLISECOND, window=16)
+
+
+class Shop:
+    """A system of an example, with its processes dealt to one or more sites in this event loop."""
+
+    def __init__(self, example: str, trace: Path | None = None, sites: int = 1) -> None:
+        topology = load(EXAMPLES / f"{example}.toml")
+        (system,) = topology.systems
+        listeners = [listen(Address(LOOPBACK, 0)) for _ in system.members]
+        spec = site_spec(topology, system, [address_of(listener) for listener in listeners], "run")
+        spec = structs.replace(spec, trace=None if trace is None else str(trace))
+        self.sites = [ClusterSite(topology, system, spec) for _ in range(sites)]
+        self.slots = list(topology.slots(system.name))
+        self.ids = dict(zip(system.members, self.slots, strict=True))
+        self._listeners = listeners
+        self.drivers: dict[ProcessId, ClusterDriver] = {}
+        self.delivered: dict[ProcessId, list[Addressed]] = {slot: [] for slot in self.slots}
+        self.on_message: Callable[[ProcessId, Addressed], None] = lambda process, message: None
+
+    async def start(self) -> None:
+        starting = [
+            self.sites[slot % len(self.sites)].start(slot, listener, self._taker(slot), QUICK)
+            for slot, listener in zip(self.slots, self._listeners, strict=True)
+        ]
+        self.drivers = dict(zip(self.slots, await asyncio.gather(*starting), strict=True))
+
+    def _taker(self, slot: ProcessId) -> Callable[[Addressed], None]:
+        def take(message: Addressed) -> None:
+            self.delivered[slot].append(message)
+            self.on_message(slot, message)
+
+        return take
+
+    async def close(self, linger: float = 0.2) -> list[str]:
+        unfinished = await asyncio.gather(*(site.close(linger=linger) for site in self.sites))
+        return [line for lines in unfinished for line in lines]
+
+    async def chatter(self) -> None:
+        """Everybody writes to anybody; most of what arrives is answered, to whom its sender wrote before."""
+        rng = Random(7)
+        answers: set[asyncio.Task[int]] = set()
+
+        def answer(process: ProcessId, message: Addressed) -> None:
+            depth, named = message.payload[0], message.payload[1]
+            if depth and rng.random() < 0.7:
+                answers.add(
+                    asyncio.ensure_future(self.drivers[process].send(named, bytes((depth - 1, message.origin))))
+                )
+
+        async def talk(process: ProcessId) -> None:
+            before = rng.choice(self.slots)
+            for _ in range(MESSAGES):
+                target = rng.choice(self.slots)
+                await self.drivers[process].send(target, bytes((4, before)))
+                before = target
+
+        self.on_message = answer
+        await asyncio.gather(*map(talk, self.slots))
+        while answers or not all(driver.is_quiet for driver in self.drivers.values()):
+            await (answers.pop() if answers else asyncio.sleep(0.001))
+
+
+def assert_causal(trace: Path) -> None:
+    events = list(read_trace(trace).events())
+    verdicts = {each.property: each.verdict for each in judge(events, ("integrity", "agreement", "causal")).verdicts}
+    assert verdicts == dict.fromkeys(("integrity", "agreement", "causal"), "holds")
+    assert sum(event.event == "deliver" for event in events) > MESSAGES
+
+
+@pytest.mark.parametrize("example", ["clusters-fig-2", "clusters-mixed"])
+def test_under_load_everything_arrives_once_and_in_causal_order(example: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        shop = Shop(example, tmp_path)
+        await shop.start()
+        await shop.chatter()
+        assert await shop.close() == []
+
+    run_test(main())
+    assert_causal(tmp_path)
+
+
+def test_connections_that_break_lose_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop = Shop("clusters-two-layers", tmp_path)
+        await shop.start()
+        talking = asyncio.ensure_future(shop.chatter())
+        for _ in range(3):
+            before = sum(map(len, shop.delivered.values()))
+            await until(lambda before=before: sum(map(len, shop.delivered.values())) > before + 50)
+            for driver in shop.drivers.values():
+                for connection in list(driver.mesh.connections):
+                    connection.abort()
+        await talking
+        assert await shop.close() == []
+
+    run_test(main())
+    assert_causal(tmp_path)
+
+
+def test_a_system_in_parts_ends_when_nothing_is_heard_any_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop = Shop("clusters-mixed", tmp_path, sites=2)
+        await shop.start()
+        assert not any(site.is_whole for site in shop.sites)
+        await shop.chatter()
+        assert await shop.close() == []
+
+    run_test(main())
+    assert_causal(tmp_path)
+
+
+def test_a_sender_waits_for_credit_and_is_refused_when_the_system_ends() -> None:
+    async def main() -> None:
+        shop = Shop("clusters-two-layers")
+        await shop.start()
+        a2, c3 = shop.drivers[shop.ids["a2"]], shop.ids["c3"]
+        sends = [asyncio.ensure_future(a2.send(c3, b"x")) for _ in range(100)]
+        await asyncio.sleep(0)
+        assert sum(task.done() for task in sends) == QUICK.window
+        assert sorted([await task for task in sends]) == list(range(1, 101))
+        with pytest.raises(ValueError, match="send it in pieces"):
+            await a2.send(c3, bytes(MAX_PAYLOAD + 1))
+        late = [asyncio.ensure_future(a2.send(c3, b"x")) for _ in range(QUICK.window + 1)]
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(shop.close())
+        with pytest.raises(NotAccepting):
+            await late[-1]
+        assert await closing == []
+        delivered = [message.seq for message in shop.delivered[c3]]
+        assert delivered == list(range(1, 101 + QUICK.window))
+
+    run_test(main())

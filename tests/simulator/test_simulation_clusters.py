@@ -1,0 +1,91 @@
+"""Clusters in the simulator: causal order and exactly once under every fault of the model, and what lies beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulation_support import example
+
+from isthmus.interconnect.topology_file import parse
+from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.run import Outcome, Run, promised
+from isthmus.simulator.soak import CLUSTERS, run_chunk
+from isthmus.simulator.sometimes import expected
+
+SEEDS = range(1, 9)
+
+
+def explain(outcome: Outcome) -> str:
+    reasons = [violation.why for violation in outcome.report.violations[:3]] + [outcome.stuck, outcome.broken]
+    return f"seed {outcome.seed}: {'; '.join(filter(None, reasons))}"
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(name: str) -> None:
+    source = example(f"{name}.toml")
+    topology = parse(*source)
+    outcomes = run_chunk(source, SEEDS)
+    failures = [explain(outcome) for outcome in outcomes if outcome.violated]
+    assert not failures, f"isthmus simulate examples/{name}.toml: " + "\n".join(failures)
+    assert not any(outcome.outside for outcome in outcomes)
+    reached = {case for outcome in outcomes for case in outcome.sometimes}
+    assert reached >= set(expected(topology))
+    for outcome in outcomes:
+        assert {each.property: each.verdict for each in outcome.report.verdicts} == dict.fromkeys(
+            promised(topology), "holds"
+        )
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    topology = parse(*example("clusters-mixed.toml"))
+    for directory in ("one", "two"):
+        Run(topology, 3, trace=tmp_path / directory).play()
+    one, two = (sorted((tmp_path / each).iterdir()) for each in ("one", "two"))
+    assert [file.name for file in one] == [file.name for file in two]
+    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
+
+
+def test_a_trace_says_who_a_message_was_for_and_which_way_it_went() -> None:
+    run = Run(parse(*example("clusters-two-layers.toml")), 1)
+    run.play()
+    rows = run.sink.events
+    sent = {(row.origin_process, row.origin_seq): row.destinations for row in rows if row.event == "send"}
+    delivered = [row for row in rows if row.event == "deliver"]
+    assert delivered
+    for row in delivered:
+        assert row.destinations == sent[row.origin_process, row.origin_seq] == (f"shop/{row.process}",)
+        # Nine numbers of a matrix, or none where a process wrote to itself.
+        assert row.control_bytes is not None
+        assert (row.control_bytes > 9) == (row.origin_process != row.process)
+    ways = {
+        (row.process, row.peer)
+        for row in rows
+        if row.event == "transfer" and sent[row.origin_process, row.origin_seq] == ("shop/c3",)
+    }
+    assert {("a1", "shop/c1"), ("b1", "shop/c1"), ("c1", "shop/c3")} <= ways
+
+
+def test_a_crash_of_a_relay_leaves_a_causal_gap_and_the_run_says_what_is_held_and_why() -> None:
+    outcomes = [run_seed(example("clusters-crash.toml"), seed) for seed in range(1, 7)]
+    left = [outcome for outcome in outcomes if outcome.outside]
+    assert left
+    for outcome in left:
+        assert "has crashed, and clusters promise nothing then (the causal gap)" in outcome.outside
+        assert not outcome.violated
+    held = [outcome.stuck for outcome in left if " holds " in outcome.stuck]
+    assert any("which waits for message" in each for each in held), [outcome.stuck for outcome in left]
+    orders = {verdict.property: verdict.verdict for outcome in left for verdict in outcome.report.verdicts}
+    assert (orders["fifo"], orders["causal"], orders["integrity"]) == ("holds", "holds", "holds")
+
+
+@pytest.mark.parametrize("delivery", ["rst", "coordinator"])
+def test_flat_systems_are_clusters_of_one(delivery: str) -> None:
+    text, file = example("clusters-two-layers.toml")
+    tree = text[text.index("[systems.shop.clusters]") : text.index("[simulation]")]
+    flat = text.replace(tree, f'[systems.shop.clusters]\ndelivery = "{delivery}"\n')
+    for seed in (1, 2):
+        outcome = run_seed((flat, file), seed)
+        assert not outcome.violated, explain(outcome)
+        assert outcome.deliveries
+        assert "relay" not in outcome.sometimes
