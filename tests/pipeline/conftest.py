@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 # The oracle by definition and its random executions are the second opinion here too.
 sys.path.append(str(HERE.parent / "simulator"))
 
-EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "600"))
+EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "300"))
 """Random executions that are compared with the definition."""
 
 SQL_SHARE = 5
