@@ -21,6 +21,7 @@ from isthmus.pipeline.findings import AUDITED, FINDINGS, TOO_LARGE
 from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, is_table, open_table, spark_reason
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.run_audit import audit_group
+from isthmus.pipeline.session import unweighed_batches
 from isthmus.pipeline.sql_audit import audit_in_sql
 from isthmus.pipeline.witness import violations_in_words
 from isthmus.trace.schema import Answer, Property, Report, TraceError, Verdict
@@ -51,7 +52,8 @@ def audit(
 ) -> Report:
     """Audit a table. `engine` overrides the choice by size."""
     try:
-        return _audit(spark, table.rows(spark), table.quarantined(spark), engine, rows_per_task)
+        with unweighed_batches(spark):
+            return _audit(spark, table.rows(spark), table.quarantined(spark), engine, rows_per_task)
     except SPARK_FAILURES as error:
         raise SparkProblem(
             f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master"
