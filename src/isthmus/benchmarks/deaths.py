@@ -32,7 +32,10 @@ def certify_death(trace: Path, run: str, system: str, process: str, killed_at: N
 
 
 def flowing_again(events: Sequence[Event], systems: Iterable[str], at: Nanos, until: Nanos) -> Nanos:
-    """When the longest standstill between these times of what comes from elsewhere was over, in any of the systems."""
+    """When the longest standstill of what comes from elsewhere was over, in any of the systems.
+
+    One counts that began between these times, or before them and was not over; it may be over later than `until`.
+    """
     over = at
     longest: Nanos = 0
     for system in systems:
@@ -42,6 +45,6 @@ def flowing_again(events: Sequence[Event], systems: Iterable[str], at: Nanos, un
             if event.event == "deliver" and event.role == "app" and event.system == system != event.origin_system
         ]
         for earlier, later in pairwise(sorted(came)):
-            if at < later < until and later - max(earlier, at) > longest:
+            if earlier < until and at < later and later - max(earlier, at) > longest:
                 longest, over = later - max(earlier, at), later
     return over
