@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from follow_harness import is_finished
+from killed_query import batches_in, child, wait_until
 from known_mistakes import invented, large, relayed, repeated
 from source_harness import Trickle
-from test_source_spark import wait_until
 from trace_files import all_rows, executions, write_jsonl
 
 from isthmus.pipeline.follow import follow
@@ -141,22 +141,15 @@ def test_logs_that_grow_give_the_verdicts_of_the_batch_audit_over_restarts_and_m
 
 
 @contextmanager
-def child(traces: Path, checkpoint: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The command in a process group of its own, so that a kill takes Python and Java at once."""
+def following(traces: Path, checkpoint: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
     quick = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     command = [*COMMAND, str(traces), "--checkpoint", str(checkpoint), "--trigger", "0", "-o", "json"]
-    with open(output, "ab") as file, open(output.with_suffix(".err"), "ab") as errors:
-        process = subprocess.Popen(command, stdout=file, stderr=errors, start_new_session=True, env=quick)
-    try:
+    with (
+        open(output, "ab") as file,
+        open(output.with_suffix(".err"), "ab") as errors,
+        child(command, stdout=file, stderr=errors, env=quick) as process,
+    ):
         yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def batches_in(log: Path) -> set[int]:
-    return {int(file.name) for file in log.glob("[0-9]*")} if log.exists() else set()
 
 
 @pytest.mark.timeout(300)  # it starts Javas of its own, and on a busy machine a start alone takes half a minute
@@ -175,12 +168,12 @@ def test_killed_in_a_batch_and_between_batches_every_violation_is_told_once(
     def committed() -> set[int]:
         return batches_in(checkpoint / "spark" / "commits")
 
-    with child(traces, checkpoint, output):
+    with following(traces, checkpoint, output):
         wait_until(lambda: bool(committed()), "a first batch is done")
         logs.write_share(0.7)
         wait_until(lambda: bool(planned() - committed()), "a batch is under way")
     in_a_batch = bool(planned() - committed())
-    with child(traces, checkpoint, output) as process:
+    with following(traces, checkpoint, output) as process:
         wait_until(lambda: planned() == committed(), "all that is there was read")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: everybody gets it
         assert process.wait() == 1, "a violation was found"

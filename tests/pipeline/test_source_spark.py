@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from killed_query import batches_in, child, wait_until
 from pyspark.errors import StreamingQueryException
 from source_harness import Order, Query, Trickle, write
 
@@ -54,15 +50,6 @@ def stream(spark: SparkSession, directory: Path, **options: str) -> DataFrame:
 
 def rows_of(batch: DataFrame) -> list[dict[str, Any]]:
     return sorted((row.asDict() for row in batch.collect()), key=lambda row: (row["rank"], row["id"]))
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
-    tick = threading.Event()
-    for _ in range(int(seconds * 200)):
-        if condition():
-            return
-        tick.wait(0.005)
-    pytest.fail(f"waited for {seconds} s: {what}")
 
 
 def test_a_live_run_of_two_sites_never_shows_a_row_before_its_cause(
@@ -141,21 +128,8 @@ def test_a_batch_read_has_the_same_rows(spark: SparkSession, events: list[Event]
 # Kills ----------------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def child(mode: str, limit: str, *arguments: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A query in a process group of its own, so that a kill takes the driver, Python and Java, at once."""
-    command = [sys.executable, str(CHILD), mode, limit, *map(str, arguments)]
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def batches_in(log: Path) -> set[int]:
-    return {int(file.name) for file in log.glob("[0-9]*")} if log.exists() else set()
+def command(mode: str, limit: int, *arguments: Path) -> list[str]:
+    return [sys.executable, str(CHILD), mode, str(limit), *map(str, arguments)]
 
 
 @pytest.mark.timeout(300)  # it starts two Javas of its own, and on a busy machine a start alone takes half a minute
@@ -174,13 +148,13 @@ def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
     def committed() -> set[int]:
         return batches_in(checkpoint / "commits")
 
-    with child("classic", str(limit), checkpoint, sink, *paths):
+    with child(command("classic", limit, checkpoint, sink, *paths)):
         wait_until(lambda: bool(planned() - committed() - {0}), "a batch is under way")
     killed = max(planned())
     assert killed not in committed(), "the kill came in the middle of a batch"
 
     available = json.loads(json.dumps(_greatest_cut(paths)))
-    with child("classic", str(limit), checkpoint, sink, *paths):
+    with child(command("classic", limit, checkpoint, sink, *paths)):
         wait_until(
             lambda: planned() == committed() and _cut_of(checkpoint, max(committed())) == available,
             "everything there is has been read",
@@ -223,9 +197,8 @@ def test_it_works_over_spark_connect(events: list[Event], tmp_path: Path) -> Non
         pytest.skip("needs pyspark[connect]")
     for site in SITES:
         write(tmp_path / site, [row for row in events if row.system == site])
-    with child(
-        "connect", "50", tmp_path / "checkpoint", tmp_path / "sink", *(tmp_path / site for site in SITES)
-    ) as process:
+    paths = [tmp_path / name for name in ("checkpoint", "sink", *SITES)]
+    with child(command("connect", 50, *paths)) as process:
         assert process.wait() == 0
     count = len(places(events))
     assert json.loads((tmp_path / "sink/_counts.json").read_text()) == [count, count]

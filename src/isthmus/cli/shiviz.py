@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, fail, out, print_json
 from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Violation, printable
 from isthmus.trace.shiviz_export import PARSER, chosen_run, write_log
@@ -50,11 +50,11 @@ def shiviz(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Write a log for ShiViz, with vector clocks: a whole run, or the witness of one violation."""
-    _refuse_target(to)
+    refuse_target(to, "run.shiviz")
     captions: dict[tuple[str, int], str] = {}
     shown: Violation | None = None
     try:
-        if violation is None and not any(map(_is_table, traces)):
+        if violation is None and not any(map(is_table, traces)):
             rows = _whole_run(traces, run)
         else:
             rows, captions, shown = _story(traces, run, violation, master, memory)
@@ -68,18 +68,6 @@ def shiviz(
     else:
         _show(result)
     return HOLDS
-
-
-def _refuse_target(to: Path) -> None:
-    if to.is_dir():
-        fail(f"{to}: is a directory; give a file for the log, such as run.shiviz")
-    if not to.absolute().parent.is_dir():
-        fail(f"{to}: its directory does not exist; make it first, or choose another file")
-
-
-def _is_table(path: Path) -> bool:
-    """Whether `audit --keep` has left it, as `pipeline.ingest.is_table` says, which would bring in Spark."""
-    return (path / "table.json").is_file()
 
 
 def _whole_run(traces: list[Path], run: str | None) -> list[Event]:

@@ -18,8 +18,8 @@ from pyspark.sql import functions as f
 
 from isthmus.pipeline.codes import coded, log_table, refuse_shared_codes
 from isthmus.pipeline.findings import AUDITED, FINDINGS, TOO_LARGE
-from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, is_table, open_table, spark_reason
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
+from isthmus.pipeline.problems import SparkProblem, is_table
 from isthmus.pipeline.run_audit import audit_group
 from isthmus.pipeline.session import unweighed_batches
 from isthmus.pipeline.sql_audit import audit_in_sql

@@ -27,7 +27,15 @@ class Judge(Words):
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
+        self.numbers = {log.name: number for number, log in enumerate(state.logs)}
         self._ladders: dict[tuple[int, int], tuple[list[int], int]] = {}
+
+    def number_of(self, name: str) -> int:
+        number = self.numbers.get(name)
+        if number is None:
+            number = self.numbers[name] = len(self.state.logs)
+            self.state.logs.append(Log(name))
+        return number
 
     # Pasts
 
@@ -187,9 +195,6 @@ class Judge(Words):
                     if message.to is not None and log not in message.to:
                         self.stranger(log, message, index)
             state.chains[number].unsent = set()
-
-    def number_of(self, name: str) -> int:
-        raise NotImplementedError
 
     def _judge_open(self, number: int, log: Log) -> None:
         """At one that joined, a later delivery can show an earlier one wrong, so all that is open is judged again."""

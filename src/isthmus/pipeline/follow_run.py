@@ -81,19 +81,11 @@ class Reader(Judge):
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
-        self.numbers = {log.name: number for number, log in enumerate(state.logs)}
         self.queues: dict[int, Iterator[Row]] = {}
         self.waiting: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
     def log_of(self, name: str) -> Log:
         return self.state.logs[self.number_of(name)]
-
-    def number_of(self, name: str) -> int:
-        number = self.numbers.get(name)
-        if number is None:
-            number = self.numbers[name] = len(self.state.logs)
-            self.state.logs.append(Log(name))
-        return number
 
     def chain_of(self, name: str) -> int:
         number = self.number_of(name)

@@ -27,7 +27,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from isthmus.pipeline.decode import decode_pieces
 from isthmus.pipeline.files import UNREADABLE, TraceFiles, examine, unreadable_reason
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
 from isthmus.pipeline.rows import PLACED_ROWS, TORN, TRACE_ROWS, reason_not_to_count
 from isthmus.pipeline.session import spark_session
 from isthmus.trace.files import Traces, find_files_and_logs
@@ -39,7 +39,6 @@ SHARDS = 8
 SPARK_FAILURES = (PySparkException, Py4JError)
 """Some failures of Spark come translated, others as the Java side threw them."""
 
-_MARK = "table.json"
 _STORED = StructType([*PLACED_ROWS.fields, StructField("state", StringType()), StructField("shard", IntegerType())])
 _LOG = ("shard", "run", "system", "process")
 
@@ -97,14 +96,10 @@ def session_for(traces: Sequence[Path], master: str | None, memory: str) -> Spar
     return spark_session(master, driver_memory=memory)
 
 
-def is_table(path: str | Path) -> bool:
-    return Path(path, _MARK).is_file()
-
-
 def open_table(path: str | Path) -> TraceTable:
     """A table that `ingest` has written."""
     try:
-        mark = msgspec.json.decode(Path(path, _MARK).read_bytes(), type=_Mark)
+        mark = msgspec.json.decode(Path(path, TABLE_MARK).read_bytes(), type=_Mark)
     except (OSError, ValueError) as error:
         raise TraceError(path, f"not a table of isthmus: {error}", "ingest the traces again") from error
     return TraceTable(Path(path), mark.files, mark.bad_files)
@@ -136,7 +131,7 @@ def ingest(spark: SparkSession, paths: Iterable[str | Path], table: str | Path) 
         shutil.rmtree(target, ignore_errors=True)
         raise TraceError(where, f"no row of the trace can be used; the first reason: {reason}", "check the files")
     mark = _Mark(1, files.names, files.bad)
-    (target / _MARK).write_bytes(msgspec.json.encode(mark))
+    (target / TABLE_MARK).write_bytes(msgspec.json.encode(mark))
     return made
 
 

@@ -14,10 +14,18 @@ class SparkProblem(Exception):
         super().__init__(printable(f"{reason}; {way_out}"))
 
 
-def refuse_target(target: str | Path) -> None:
-    """Say that a page cannot be written there before the seconds that making it takes."""
+TABLE_MARK = "table.json"
+"""The file by which a table that `ingest` has written is known."""
+
+
+def is_table(path: str | Path) -> bool:
+    return Path(path, TABLE_MARK).is_file()
+
+
+def refuse_target(target: str | Path, example: str = "report.html") -> None:
+    """Say that a file cannot be written there before the seconds that its contents take."""
     path = Path(target)
     if path.is_dir():
-        raise TraceError(path, "is a directory", "give a file for the report, such as report.html")
+        raise TraceError(path, "is a directory", f"give a file, such as {example}")
     if not path.absolute().parent.is_dir():
         raise TraceError(path, "its directory does not exist", "make it first, or choose another file")

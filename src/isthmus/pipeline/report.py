@@ -11,9 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from isthmus.pipeline.audit import audit
-from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, is_table, open_table, spark_reason
+from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
 from isthmus.pipeline.measure import measured
-from isthmus.pipeline.problems import SparkProblem, refuse_target
+from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
 from isthmus.pipeline.report_page import Content, Shown, page
 from isthmus.pipeline.report_witness import MOST_PICTURES, choose, witnesses
 from isthmus.trace.schema import Property, Report, TraceError

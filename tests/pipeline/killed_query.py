@@ -1,0 +1,41 @@
+"""A streaming query in a process of its own, which tests kill, and what its checkpoint tells of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """It leads a process group of its own, so that a kill takes Python and Java at once. The block ends with one."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def batches_in(log: Path) -> set[int]:
+    """The numbers of the batches that one of Spark's logs (`offsets`, `commits`) has."""
+    return {int(file.name) for file in log.glob("[0-9]*")} if log.exists() else set()
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
+    """Wait for something in another process."""
+    tick = threading.Event()
+    for _ in range(int(seconds * 200)):
+        if condition():
+            return
+        tick.wait(0.005)
+    pytest.fail(f"waited for {seconds} s: {what}")
