@@ -310,6 +310,22 @@ def test_a_leader_dies_between_freezing_and_beginning() -> None:
     ]
 
 
+def test_what_a_dead_leader_was_asked_the_next_one_sees_to() -> None:
+    """The sending side noticed first, and its question died with h1. Its next one may be two seconds away."""
+    h2, h3 = Desk(THREE, "h2"), Desk(THREE, "h3")
+    assert h2.link(1, "open 2@g1") == ["to h1: freeze 2@g1"]
+    assert "to h3: freeze 2@g1" in h2.view("q1 q2 q3 h2 h3")
+    assert h3.link(2, "open 2@g1") == ["to h1: freeze 2@g1"]
+    assert "to h2: freeze 2@g1" in h3.view("q1 q2 q3 h2 h3"), "one that does not lead asks who leads now"
+
+
+def test_what_is_done_already_the_next_leader_does_not_see_to() -> None:
+    h2 = Desk(THREE, "h2")
+    h2.link(1, "open 2@g1")
+    h2.site("h1", "freeze 2@g1", "begin 2@g1 base 0")
+    assert not any("freeze" in line for line in h2.view("q1 q2 q3 h2 h3"))
+
+
 def test_where_a_dead_leader_had_begun_its_word_stands() -> None:
     """h1 told h3 to begin behind p1/1, and died. h3 may have broadcast p3/1 in the new epoch: that is not final."""
     h2 = Desk(THREE, "h2")

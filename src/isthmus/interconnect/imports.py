@@ -35,7 +35,8 @@ from isthmus.interconnect.recovery import Recovered
 class Import:
     """`total` counts all that this join ever brought here, `base` how much of it was before this epoch.
 
-    `frozen_for` is above `epoch` while a new epoch is being opened. `ready` is off at a gateway that has just come and
+    `frozen_for` is above `epoch` while a new epoch is being opened; `_asked_for` is the last that the leader was asked
+    to open, which may have died with the question. `ready` is off at a gateway that has just come and
     has not heard of the past yet. `imported` is, per origin, the last message that
     was delivered here, `handed` the last one that this gateway broadcast, `local` the last one that every member here
     has finished with, `stable` the last one that was confirmed to the sending side.
@@ -48,6 +49,7 @@ class Import:
         self.fellows: tuple[ProcessId, ...] = plan.fellows
         self.epoch = FIRST_EPOCH
         self.frozen_for = 0
+        self._asked_for = 0
         self.ready = True
         self.final: dict[ProcessId, int] = {}
         self.total = 0
@@ -222,6 +224,9 @@ class Import:
             out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
         if self.frozen and self.leads:
             self._freeze_all(out)
+        if lost and self._asked_for > max(self.epoch, self.frozen_for):
+            # The sending side would ask again, but only after a while.
+            self._ask_to_freeze(self._asked_for, out)
 
     def on_open(self, link: LinkId, epoch: int, out: GatewayOutbox) -> None:
         """The sending side opens an epoch: see to it that it begins here, or say that it has."""
@@ -235,6 +240,7 @@ class Import:
 
     def _ask_to_freeze(self, epoch: int, out: GatewayOutbox) -> None:
         if not self.leads:
+            self._asked_for = epoch
             out.site.append(((self.leader,), SiteFreeze(self.plan.join, epoch)))
         elif epoch >= self.frozen_for:
             if epoch > self.frozen_for:
@@ -293,6 +299,7 @@ class Import:
         """Everything of older epochs ends with `final`. What the new one brought may have been delivered already."""
         self.epoch = epoch
         self.final = dict(final)
+        self._asked_for = 0
         self._reports.clear()
         self._held.clear()
         self._unnumbered.clear()
