@@ -338,6 +338,39 @@ def test_an_idle_link_takes_what_there_is_and_a_busy_one_lets_it_gather() -> Non
         assert [len(block[2]) for block in side.blocks] == [1, 3]
 
 
+def test_single_messages_gather_while_there_are_blocks_enough_under_way() -> None:
+    with patch.object(share.Sequenced, "enough_blocks", 2):
+        side, _ = one_post("striped", (10,), 40)
+        post = side.posts[10]
+
+        def blocks_after(deliveries: int) -> list[int]:
+            for _ in range(deliveries):
+                side.deliver(post, 0, 1)
+                side.ready(0)
+            return [len(block[2]) for block in side.blocks]
+
+        assert blocks_after(2) == [1, 1]
+        assert blocks_after(1) == [1, 1, 1], "it is half of the two under way"
+        assert blocks_after(1) == [1, 1, 1], "one is less than half of three"
+        assert blocks_after(1) == [1, 1, 1, 2]
+        assert blocks_after(2) == [1, 1, 1, 2], "nor are two half of five"
+        post.share.progress(1)
+        assert blocks_after(0) == [1, 1, 1, 2, 2], "but they are of the four that are left"
+        post.share.progress(5)
+        assert blocks_after(1) == [1, 1, 1, 2, 2, 1], "one block is not enough"
+
+
+def test_a_full_block_never_waits_for_the_far_side() -> None:
+    with small_bounds(), patch.object(share.Sequenced, "enough_blocks", 1):
+        side, _ = one_post("striped", (10,), WINDOW)
+        post = side.posts[10]
+        side.ready(0)
+        side.deliver(post, 0, WINDOW)
+        for _ in range(WINDOW):
+            side.ready(0)
+        assert [len(block[2]) for block in side.blocks] == [BLOCK_MESSAGES] * (WINDOW // BLOCK_MESSAGES)
+
+
 def test_what_a_fellow_is_to_carry_waits_until_it_is_delivered_there() -> None:
     side, _ = one_post("striped", (10, 11), 4)
     sequencer, fellow = side.posts[10], side.posts[11]

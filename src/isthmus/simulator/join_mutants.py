@@ -42,6 +42,10 @@ def _window_ignored(self: Sequenced) -> bool:
     return self._leading and not self._paused and bool(self._waiting)
 
 
+def _gathers_for_ever(self: Sequenced) -> bool:
+    return self._waiting_messages >= self.block_messages
+
+
 def _window_of_a_log_ignored(self: Counted) -> None:
     self._received = 1 << 60
     _pump(self)
@@ -241,6 +245,13 @@ JOIN_MUTANTS: tuple[Mutant, ...] = (
         "causal",
         "a sequencer numbers as much as there is",
         ((Sequenced, "_may_number", _window_ignored),),
+        "striped",
+    ),
+    Mutant(
+        "gathers-for-ever",
+        "causal",
+        "a sequencer waits until a block is full, however little is under way",
+        ((Sequenced, "_is_worth_a_block", _gathers_for_ever),),
         "striped",
     ),
     Mutant(
