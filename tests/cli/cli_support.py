@@ -56,14 +56,14 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
     return Finished(exit_.value.code, out, err)
 
 
-def spawn(*arguments: object, **environment: str) -> Finished:
+def spawn(*arguments: object, patience: float = PATIENCE, **environment: str) -> Finished:
     """Run the command in a process of its own, to its end."""
     ended = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         capture_output=True,
         text=True,
         env=ENVIRONMENT | environment,
-        timeout=PATIENCE,
+        timeout=patience,
         stdin=subprocess.DEVNULL,
         check=False,
     )

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from cli_support import call, spawn, write
 
+from isthmus.benchmarks.audit import chosen_cases
 from isthmus.pipeline import session
 from isthmus.pipeline.problems import SparkProblem
 
@@ -109,12 +110,13 @@ def test_following_prints_each_violation_as_one_object_and_goes_on_where_it_was(
     assert again.out == "1 runs, 10 rows, 1 quarantined, 3 violations, 0 messages held\n"
 
 
+@pytest.mark.timeout(400)  # on a machine with much else to do, a start of Spark alone takes a minute
 def test_no_line_of_java_reaches_the_terminal(tmp_path: Path) -> None:
     directory = trace(tmp_path / "t", swapped=False)
     (directory / "cut.parquet").write_bytes(b"PAR1 and no more")
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it ends before a better compiler would pay
     arguments = ("audit", directory, "-o", "json", "--master", "local[1]", "--memory", "1g")
-    ended = spawn(*arguments, JDK_JAVA_OPTIONS=quick)
+    ended = spawn(*arguments, patience=300, JDK_JAVA_OPTIONS=quick)
     assert (ended.code, ended.err) == (0, "")
     assert ended.json["quarantined"] == 2
 
@@ -163,6 +165,16 @@ def test_without_java_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkProblem, match="no Java 17 or newer, which only Spark needs; on Debian or Ubuntu"):
         session._require_java()
+
+
+def test_a_case_of_the_benchmark_is_chosen_by_its_name_or_by_words_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [case.name for case in chosen_cases(10_000, "one run")] == ["one run"]
+    assert [case.name for case in chosen_cases(10_000, "long log")] == ["one run, one long log, in SQL"]
+    monkeypatch.setattr(session, "spark_session", None)
+    refused = call(capsys, monkeypatch, "bench", "audit", "--audit-case", "two runs")
+    assert refused.is_refusal("--audit-case two runs: there is no such case", "'20 runs'")
 
 
 def test_help_needs_no_spark() -> None:

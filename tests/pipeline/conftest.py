@@ -25,11 +25,14 @@ HERE = Path(__file__).parent
 # The oracle by definition and its random executions are the second opinion here too.
 sys.path.append(str(HERE.parent / "simulator"))
 
-EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "300"))
+EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "80"))
 """Random executions that are compared with the definition."""
 
-SQL_SHARE = 5
-"""Every fifth of them is audited in SQL as well."""
+PATIENCE = 400
+"""Seconds. Whichever test comes first pays for the start of Spark and for audits that others share."""
+
+BLOCK_BITS = 3
+"""Logs and chains of tests are short; cut into blocks of eight, they still have several."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 0 if item.path.is_relative_to(HERE) else 1 if item.path.name in commands else 2
 
     items.sort(key=place)
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(PATIENCE))  # one that a test has itself comes before it
 
 
 @pytest.fixture(scope="session")
@@ -59,12 +65,10 @@ def spark() -> Iterator[SparkSession]:
 
 
 class Audits(NamedTuple):
-    """Random executions and known mistakes, all as runs of one table, and some of them as another."""
+    """Random executions and known mistakes, all as runs of one table."""
 
     runs: dict[str, list[Event]]
     table: TraceTable
-    some: set[str]
-    part: TraceTable
 
 
 @pytest.fixture(scope="session")
@@ -72,17 +76,14 @@ def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Aud
     from known_mistakes import known_mistakes
     from trace_files import executions, write_jsonl
 
-    from isthmus.pipeline.ingest import ingest
+    from isthmus.pipeline import ingest
 
     directory = tmp_path_factory.mktemp("audits")
-    mistakes = known_mistakes()
-    runs = executions(range(EXECUTIONS)) | mistakes
-    some = set(sorted(runs)[::SQL_SHARE]) | set(mistakes)
-    for name, chosen in (("rest", set(runs) - some), ("some", some)):
-        write_jsonl(directory / f"{name}.jsonl", [event for run in sorted(chosen) for event in runs[run]])
-    table = ingest(spark, [directory], directory / "table")
-    part = ingest(spark, [directory / "some.jsonl"], directory / "part")
-    return Audits(runs, table, some, part)
+    runs = executions(range(EXECUTIONS)) | known_mistakes()
+    write_jsonl(directory / "runs.jsonl", [event for run in sorted(runs) for event in runs[run]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest, "BLOCK_BITS", BLOCK_BITS)
+        return Audits(runs, ingest.ingest(spark, [directory], directory / "table"))
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +95,9 @@ def by_numpy(spark: SparkSession, audits: Audits) -> Report:
 
 @pytest.fixture(scope="session")
 def by_sql(spark: SparkSession, audits: Audits) -> Report:
+    from isthmus.pipeline import sql_blocks
     from isthmus.pipeline.audit import audit
 
-    return audit(spark, audits.part, engine="sql")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sql_blocks, "BLOCK_BITS", BLOCK_BITS)
+        return audit(spark, audits.table, engine="sql")

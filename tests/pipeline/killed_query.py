@@ -13,11 +13,17 @@ from typing import Any
 
 import pytest
 
+QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""It ends before a better compiler of Java would pay."""
+
+PATIENCE = 200.0
+"""Seconds for one thing to happen. On a machine with much else to do, a start of Spark alone takes a minute."""
+
 
 @contextmanager
 def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """It leads a process group of its own, so that a kill takes Python and Java at once. The block ends with one."""
-    process = subprocess.Popen(command, start_new_session=True, **options)
+    process = subprocess.Popen(command, start_new_session=True, env=os.environ | QUICK, **options)
     try:
         yield process
     finally:
@@ -26,12 +32,27 @@ def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[b
         process.wait()
 
 
+def stop_in(process: subprocess.Popen[bytes], condition: Callable[[], bool], what: str) -> None:
+    """Freeze a process and its children at a moment when a condition holds, and holds still when nothing moves."""
+
+    def stopped() -> bool:
+        if not condition():
+            return False
+        os.killpg(process.pid, signal.SIGSTOP)
+        if condition():
+            return True
+        os.killpg(process.pid, signal.SIGCONT)
+        return False
+
+    wait_until(stopped, what)
+
+
 def batches_in(log: Path) -> set[int]:
     """The numbers of the batches that one of Spark's logs (`offsets`, `commits`) has."""
     return {int(file.name) for file in log.glob("[0-9]*")} if log.exists() else set()
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
     """Wait for something in another process."""
     tick = threading.Event()
     for _ in range(int(seconds * 200)):

@@ -12,7 +12,7 @@ ROUND = 40
 
 
 def large(run: str) -> dict[str, list[Event]]:
-    return rounds(run, processes=5, messages=1000)
+    return rounds(run, processes=5, messages=200)
 
 
 def small(run: str) -> dict[str, list[Event]]:

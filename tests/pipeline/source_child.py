@@ -7,23 +7,40 @@ Reads logs with the isthmus source into Parquet with Spark's own exactly-once fi
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from isthmus.pipeline.source import register
+
+QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": "2"}
+"""It does not live long enough to be worth much compiling."""
+
+LOCAL = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.connect.grpc.binding.address=127.0.0.1",
+)
 
 
 def main(mode: str, limit: str, checkpoint: str, sink: str, *paths: str) -> None:
     if mode == "connect":
         from pyspark.sql import SparkSession
 
-        spark = SparkSession.builder.remote("local[2]").getOrCreate()
+        # Workers need the interpreter that has this package; other sessions here see to that themselves.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        # A port of its own, whatever else listens on this machine. A client of a local server learns it only in tests.
+        os.environ["SPARK_TESTING"] = "1"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(f"--conf {each}" for each in LOCAL) + " pyspark-shell"
+        builder = SparkSession.builder.remote("local[2]")
+        for key, value in QUICK.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
     else:
         from isthmus.pipeline.session import spark_session
 
-        # It does not live long enough to be worth much compiling.
-        java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-        spark = spark_session("local[2]", driver_memory="1g", shuffle_partitions=2, settings=java)
+        spark = spark_session("local[2]", driver_memory="1g", shuffle_partitions=2, settings=QUICK)
     register(spark)
     reader = spark.readStream.format("isthmus").option("events", "send,deliver").option("maxRowsPerBatch", limit)
     rows = reader.option("path", json.dumps(paths)).load()

@@ -70,13 +70,19 @@ def cases(deliveries: int) -> list[Case]:
     ]
 
 
+def chosen_cases(deliveries: int, only: str) -> list[Case]:
+    """The case of this name; without one, those that have these words in theirs."""
+    known = cases(deliveries)
+    return [case for case in known if case.name == only] or [case for case in known if only in case.name]
+
+
 def measure(deliveries: int, master: str | None = None, memory: str = "3g", only: str = "") -> Iterator[Figure]:
-    """One figure per case whose name holds `only`. The first is preceded by a small one that warms Java up."""
+    """One figure per case that `only` chooses. The first is preceded by a small one that warms Java up."""
     from isthmus.pipeline.session import spark_session
 
     spark = spark_session(master, driver_memory=memory)
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as scratch:
-        chosen = [case for case in cases(deliveries) if only in case.name]
+        chosen = chosen_cases(deliveries, only)
         for engine in sorted({case.engine or "numpy" for case in chosen}):
             warm = Case("warm", 4, 2, 20_000, engine)
             _measure(spark, warm, Path(scratch, f"warm-{engine}"))

@@ -53,7 +53,7 @@ def bench(
     ] = mutants.SEED_LIMIT,
     rounds: Annotated[int, typer.Option(help="kills: how many of each kind.", min=1)] = 20,
     audit_deliveries: Annotated[int, typer.Option(help="audit: how many deliveries.", min=10_000)] = 10_000_000,
-    audit_case: Annotated[str, typer.Option(help="audit: only cases with this in their name.")] = "",
+    audit_case: Annotated[str, typer.Option(help="audit: only the case of this name, or those with this in it.")] = "",
     rows: Annotated[int, typer.Option(help="source: how many rows.", min=10_000)] = 1_000_000,
     output: OutputOption = Output.HUMAN,
 ) -> int:

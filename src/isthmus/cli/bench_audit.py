@@ -19,6 +19,9 @@ def bench(deliveries: int, only: str, output: Output) -> tuple[Any, int]:
         *("trace", "deliveries", "ingest s", "sort s", "audit s", "audit/sort", "µs", "MiB", "busiest"),
     )
     figures = []
+    if not audit.chosen_cases(deliveries, only):
+        names = ", ".join(f"'{case.name}'" for case in audit.cases(deliveries))
+        fail(f"--audit-case {only}: there is no such case; known are {names}")
     try:
         for figure in audit.measure(deliveries, only=only):
             figures.append(figure)

@@ -11,10 +11,14 @@ import typer
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
 from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
-from isthmus.simulator import counts_of_clusters, counts_of_joins
+from isthmus.simulator import counts_of_acknowledgements, counts_of_clusters, counts_of_joins
 from isthmus.simulator.counts import HEARTBEAT, Row, Section, Unit
 
-SECTIONS: tuple[Section, ...] = (*counts_of_joins.SECTIONS, *counts_of_clusters.SECTIONS)
+SECTIONS: tuple[Section, ...] = (
+    *counts_of_joins.SECTIONS,
+    *counts_of_clusters.SECTIONS,
+    *counts_of_acknowledgements.SECTIONS,
+)
 """Every claim that is counted, in the order of the table."""
 
 

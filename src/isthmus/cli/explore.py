@@ -32,6 +32,8 @@ def explore_topology(
 ) -> int:
     """Look at every schedule. Prints how many states there are, and a shortest counterexample if one exists."""
     loaded = load(topology, allow_unsafe=True)
+    if any(system.daisy is not None for system in loaded.systems):
+        fail(f"{topology}: the explorer does not know daisies; use isthmus simulate")
     if any(system.clusters is not None for system in loaded.systems):
         return _explore_clusters(topology, loaded, messages, crashes, max_states, output)
     scenario = scenario_of(loaded, messages, crashes, max_states)

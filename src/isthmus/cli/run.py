@@ -60,8 +60,12 @@ def run(
     """Run the processes of one site until SIGTERM, SIGINT or --duration. What was accepted is seen through."""
     loaded = load(topology)
     system = _embedded(loaded, site)
+    if system.acknowledged is not None:
+        fail(f"{topology}: systems.{site}.acknowledged: {system.acknowledged.protocol} is simulated only; remove it")
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     chosen = process or list(system.founders)
+    if system.daisy is not None:
+        fail(f"{topology}: systems.{site} is a daisy, and those only run in isthmus simulate so far")
     if system.clusters is not None and (joining or lines or life is not None):
         fail(f"{topology}: systems.{site} is made of clusters: --joining, --lines and --life are for groups")
     life = _life(loaded, system, chosen, life)

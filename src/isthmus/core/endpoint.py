@@ -46,7 +46,7 @@ class Delivered(NamedTuple):
     """A message that is for some processes only, and what brought it here: nothing, if it was sent here."""
 
     message: Addressed
-    hop: Hop | None
+    hop: Hop | Batch | None
 
 
 class Carried(NamedTuple):
@@ -61,10 +61,21 @@ class Carried(NamedTuple):
     peer: ProcessId | None = None
 
 
+Stage: TypeAlias = Literal["receive", "pre-acknowledge", "acknowledge"]
+
+
+class Staged(NamedTuple):
+    """A batch has come one stage further here, on its way to being acknowledged (docs/design/to-po.md)."""
+
+    stage: Stage
+    batch: Batch
+
+
 class Outbox:
     """What one step of an endpoint wants done. The order of the fields is the order of execution.
 
     0. `stored`: batches that this process holds from now on; one that keeps a journal writes them first of all.
+    `stages`: for the trace only, and before the deliveries that they lead to.
     1. `deliveries`: to the application, in this order; a `View` among them is the change of view.
        `addressed`: the same, of an endpoint whose messages are for some processes only.
     2. `stable`: own batches that every live destination has finished with; their buffers are free.
@@ -84,12 +95,14 @@ class Outbox:
         "sends",
         "settled",
         "stable",
+        "stages",
         "stopped",
         "stored",
     )
 
     def __init__(self) -> None:
         self.stored: list[Batch] = []
+        self.stages: list[Staged] = []
         self.deliveries: list[Batch | View] = []
         self.addressed: list[Delivered] = []
         self.stable: list[Batch] = []
@@ -103,6 +116,7 @@ class Outbox:
     def clear(self) -> None:
         """Empty the outbox in place. A driver that wants to keep a list takes it out before."""
         self.stored.clear()
+        self.stages.clear()
         self.deliveries.clear()
         self.addressed.clear()
         self.stable.clear()

@@ -68,12 +68,14 @@ class Leave(_Pdu, frozen=True, tag="leave"):
 class Proposal(_Pdu, frozen=True, tag="proposal"):
     """The value that one view change decides: who goes on, and after which batch of each old member.
 
-    `cut` is by rank in the old view. It is all that a joining process needs to know of the past.
+    `cut` is by rank in the old view. It is all that a joining process needs to know of the past. `order` is a log that
+    all agree on, where the order of the view is not in the batches themselves (docs/design/to-po.md).
     """
 
     members: Members
     senders: Members
     cut: Vector
+    order: Vector = []
 
 
 class Prepare(_Pdu, frozen=True, tag="prepare"):
@@ -84,13 +86,14 @@ class Prepare(_Pdu, frozen=True, tag="prepare"):
 
 
 class Promise(_Pdu, frozen=True, tag="promise"):
-    """Answer to `Prepare`. From here on its sender takes no new batch in this view."""
+    """Answer to `Prepare`. From here on its sender takes no new batch in this view. `log` is as in `Proposal.order`."""
 
     view: Number
     ballot: Number
     received: Vector
     accepted_ballot: Number
     accepted: Proposal | None
+    log: Vector = []
 
 
 class Fetch(_Pdu, frozen=True, tag="fetch"):
@@ -395,4 +398,54 @@ GroupPdu: TypeAlias = (
     | Excluded
 )
 
-Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck
+
+# Inside a daisy, where a process may be in several groups at once (docs/design/daisy.md).
+
+Ids = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+"""(origin process, sequence number): these messages."""
+
+
+class SeatState(_Pdu, frozen=True, tag="seat-state"):
+    """The flush of a servers' group: who holds its seats, as (epoch, process), and what is unsettled at the sender's.
+
+    `causes` has for each of the entries, by origin, what may be its causes. The first `delivered` of them the sender
+    has had in this group, the others only in the group behind its seat. Without `told` it is only an announcement of
+    who holds which seat. `asks` says that the sender lacks the state of the receiver's seat.
+    """
+
+    holders: Counts
+    told: bool
+    entries: Annotated[list[Addressed], Meta(max_length=1 << 16)]
+    causes: Annotated[list[Counts], Meta(max_length=1 << 16)]
+    delivered: Number
+    asks: bool
+
+
+class SeatReport(_Pdu, frozen=True, tag="seat-report"):
+    """Heartbeat within a servers' group: of each seat's stream, and last of the flush, so much has everybody below."""
+
+    view: Number
+    reported: Vector
+
+
+class Unsettled(_Pdu, frozen=True, tag="unsettled"):
+    """To the server of a group: are these stable beyond the group?"""
+
+    ids: Ids
+
+
+class Settled(_Pdu, frozen=True, tag="settled"):
+    """Answer: these are."""
+
+    ids: Ids
+
+
+class DaisyFrame(_Pdu, frozen=True, tag="daisy"):
+    """A word within one group of several: the one with this number, as it was formed in this generation."""
+
+    group: Number
+    generation: Number
+    pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled
+
+
+Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck | DaisyFrame

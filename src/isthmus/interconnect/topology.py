@@ -16,7 +16,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.interconnect.acknowledged_table import AcknowledgedTable
 from isthmus.interconnect.cluster_table import ClusterTable
+from isthmus.interconnect.daisy_table import DaisyTable
 from isthmus.interconnect.exploration_table import Exploration
 from isthmus.interconnect.simulation_table import Simulation
 
@@ -61,7 +63,8 @@ class System(Struct, frozen=True, kw_only=True):
     """One broadcast system. A broker's processes may be unknown: its clients need not be listed.
 
     Members on `standby` are not there at the start; they may come, and go, while the system runs. With `clusters` it is
-    no broadcast system: its messages go from one process to one other (docs/design/clusters.md).
+    no broadcast system: its messages go from one process to one other (docs/design/clusters.md). With `acknowledged` it
+    is a group over a broadcast medium (docs/design/to-po.md).
     """
 
     name: str
@@ -80,6 +83,8 @@ class System(Struct, frozen=True, kw_only=True):
     heartbeat: Nanos = 20 * MILLISECOND
     suspect_after: Nanos = SUSPECT_AFTER
     clusters: ClusterTable | None = None
+    daisy: DaisyTable | None = None
+    acknowledged: AcknowledgedTable | None = None
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ def check(topology: Topology) -> list[Problem]:
         check_paths(report, topology)
     _check_senders(report, topology)
     _check_clusters(report, topology)
-    if all(sound) and not any(system.clusters is not None for system in topology.systems):
+    _check_daisies(report, topology)
+    if all(sound) and not any(system.clusters or system.daisy for system in topology.systems):
         _check_islands(report, topology)
     return report.problems
 
@@ -79,6 +80,10 @@ def _check_ends(report: Report, topology: Topology, index: int) -> bool:
         if topology.system(name).clusters is not None:
             reason = f"{name} is made of clusters: its messages go to one process each, and a join carries broadcasts"
             report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.clusters")
+            sound = False
+        elif topology.system(name).daisy is not None:
+            reason = f"{name} is a daisy: its messages go to some processes each, and a join carries broadcasts"
+            report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.daisy")
             sound = False
         elif not topology.system(name).gateways:
             report.refuse(f"{key}[{place}]", f"{name} has no gateway to join it by", give_gateways(name))
@@ -287,6 +292,20 @@ def _check_clusters(report: Report, topology: Topology) -> None:
     for key, count in (("joins", faults.joins), ("leaves", faults.leaves), ("restarts", faults.restarts)):
         if clustered and count:
             report.refuse(f"simulation.faults.{key}", "the processes of clusters never change", "remove it")
+
+
+def _check_daisies(report: Report, topology: Topology) -> None:
+    """A daisy stands alone, and who is gone from it does not come back."""
+    joined = {name for join in topology.joins for name in join.between}
+    daisies = [system.name for system in topology.systems if system.daisy is not None]
+    for name in daisies:
+        if len(topology.systems) > 1 and name not in joined:
+            reason = "nothing can join a daisy to the others here"
+            report.refuse(f"systems.{name}.daisy", reason, "give it a file of its own")
+    faults = topology.simulation.faults
+    for key, count in (("joins", faults.joins), ("restarts", faults.restarts)):
+        if daisies and count:
+            report.refuse(f"simulation.faults.{key}", "nobody comes back to a daisy", "remove it")
 
 
 def _check_islands(report: Report, topology: Topology) -> None:

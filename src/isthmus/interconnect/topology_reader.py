@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from isthmus.core.ids import ProcessName
 from isthmus.core.message import MAX_MEMBERS
+from isthmus.interconnect.acknowledged_table import read_acknowledged
 from isthmus.interconnect.cluster_table import read_clusters
+from isthmus.interconnect.daisy_table import read_daisy
 from isthmus.interconnect.exploration_table import read_exploration
 from isthmus.interconnect.problem import Report, listing, quote
 from isthmus.interconnect.simulation_table import read_simulation
@@ -38,7 +40,7 @@ _DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
 _ASSIGNS: tuple[Assign, ...] = ("striped", "transfer-sets", "paths", "uncoordinated")
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
 _GROUP_KEYS = ("link-address", "tls", "journal", "standby", "delivery", "suspect-after")
-_EMBEDDED_KEYS = ("address", "heartbeat", "clusters", *_GROUP_KEYS)
+_EMBEDDED_KEYS = ("address", "heartbeat", "clusters", "acknowledged", *_GROUP_KEYS)
 _BROKER_KEYS = ("url", "stream")
 
 _PROCESS_FORM = 'write "process" or "system/process"'
@@ -112,6 +114,10 @@ def _embedded(table: Table, system: System) -> System:
         table.foreign(name, reason, "remove it, or change kind")
     if "clusters" in table.entries:
         return _clustered(table, system)
+    if "daisy" in table.entries:
+        return _in_daisy(table, system)
+    if "acknowledged" in table.entries:
+        system = replace(system, acknowledged=read_acknowledged(table, system.order))
     system = replace(
         system,
         address=_address(table, "address", len(system.members)),
@@ -123,7 +129,9 @@ def _embedded(table: Table, system: System) -> System:
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
     )
-    if system.delivery == "fast" and system.order == "total":
+    if system.acknowledged is not None and "delivery" in table.entries:
+        table.refuse("delivery", "is for groups without [acknowledged]", "remove it, and write act-on there")
+    elif system.delivery == "fast" and system.order == "total":
         reason = "a total order is agreed on by a quorum, so nothing can be delivered on receipt"
         table.refuse("delivery", reason, 'write delivery = "uniform", or order = "causal"')
     for place, name in enumerate(system.standby):
@@ -132,7 +140,9 @@ def _embedded(table: Table, system: System) -> System:
             table.refuse_element("standby", place, reason, f"name some of {listing(system.members)}")
     if system.members and not system.founders:
         table.refuse("standby", "nobody is left to begin with", "leave out at least one")
-    if system.journal is not None and system.order == "total":
+    if system.journal is not None and system.acknowledged is not None:
+        table.refuse("journal", "is for groups without [acknowledged]", "remove it, or the acknowledgements")
+    elif system.journal is not None and system.order == "total":
         reason = "two unfinished messages might change places between the dead and those who follow them"
         table.refuse("journal", reason, 'remove it, or write order = "causal"')
     elif system.journal is not None and system.delivery == "fast":
@@ -140,15 +150,13 @@ def _embedded(table: Table, system: System) -> System:
         table.refuse("journal", reason, 'remove it, or write delivery = "uniform"')
     elif system.journal is not None and not system.gateways:
         table.refuse("journal", "the gateways write it, and there is none", "remove it, or write gateways = 1")
-    if system.suspect_after <= system.heartbeat:
-        reason = "not longer than the heartbeat: every process would be suspected all the time"
-        table.refuse("suspect-after", reason, "make it several heartbeats long")
+    _check_patience(table, system)
     return system
 
 
 def _clustered(table: Table, system: System) -> System:
     """A system of clusters: point-to-point messages, no views, no gateways."""
-    for name in _GROUP_KEYS:
+    for name in ("acknowledged", *_GROUP_KEYS):
         table.foreign(name, "is for groups, and this system is made of clusters", "remove it, or [clusters]")
     if system.order != "causal":
         reason = f"clusters keep causal order, not {system.order}"
@@ -162,6 +170,35 @@ def _clustered(table: Table, system: System) -> System:
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         clusters=read_clusters(table, system.processes),
     )
+
+
+def _in_daisy(table: Table, system: System) -> System:
+    """A daisy: messages to any set of processes, in a tree of groups, no gateways."""
+    for name in ("link-address", "tls", "journal", "standby"):
+        table.foreign(name, "is for single groups, and this system is a daisy", "remove it, or [daisy]")
+    reason = "in a daisy a message is delivered when a quorum of the group holds it, so that a new server has it too"
+    table.foreign("delivery", reason, "remove it, or [daisy]")
+    if system.order != "causal":
+        reason = f"a daisy keeps causal order, not {system.order}"
+        table.refuse("order", reason, 'write order = "causal", or remove its daisy')
+    if system.gateways:
+        reason = "a daisy has none: its messages go to some processes each, so a gateway would miss the others"
+        table.refuse("gateways", reason, "remove it, or the daisy")
+    system = replace(
+        system,
+        address=_address(table, "address", len(system.members)),
+        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
+        suspect_after=table.duration("suspect-after", system.suspect_after),
+        daisy=read_daisy(table, system.processes),
+    )
+    _check_patience(table, system)
+    return system
+
+
+def _check_patience(table: Table, system: System) -> None:
+    if system.suspect_after <= system.heartbeat:
+        reason = "not longer than the heartbeat: every process would be suspected all the time"
+        table.refuse("suspect-after", reason, "make it several heartbeats long")
 
 
 def _broker(table: Table, system: System) -> System:

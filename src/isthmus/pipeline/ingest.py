@@ -30,6 +30,7 @@ from isthmus.pipeline.files import UNREADABLE, TraceFiles, examine, unreadable_r
 from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
 from isthmus.pipeline.rows import PLACED_ROWS, TORN, TRACE_ROWS, reason_not_to_count
 from isthmus.pipeline.session import spark_session
+from isthmus.pipeline.sql_blocks import block_of
 from isthmus.trace.files import Traces, find_files_and_logs
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import COLUMNS, TraceError
@@ -40,7 +41,12 @@ SPARK_FAILURES = (PySparkException, Py4JError)
 """Some failures of Spark come translated, others as the Java side threw them."""
 
 _STORED = StructType([*PLACED_ROWS.fields, StructField("state", StringType()), StructField("shard", IntegerType())])
-_LOG = ("shard", "run", "system", "process")
+_BLOCK = ("shard", "run", "system", "process", "block")
+BLOCK_BITS = 18
+"""A log is put in order 262,144 rows at a time, so that no task has to sort, write and later read the longest alone.
+
+Blocks are large because an audit by numpy need not sort the rows of a log that comes in one piece.
+"""
 
 
 class _Mark(Struct):
@@ -198,10 +204,10 @@ def _native(spark: SparkSession, files: TraceFiles) -> list[DataFrame]:
 def _judged(rows: DataFrame) -> DataFrame:
     """Put logs in order and find the rows that claim a place twice."""
     shard = f.when(f.col("reason").isNull(), f.pmod(f.xxhash64("run"), f.lit(SHARDS))).otherwise(0).cast("int")
-    rows = rows.withColumn("shard", shard).withColumn("content", f.xxhash64(*COLUMNS))
-    in_log = Window.partitionBy(*_LOG).orderBy("index")
-    same_place = in_log.rangeBetween(Window.currentRow, Window.currentRow)
-    repeated = f.lag("index").over(in_log) == f.col("index")
+    rows = rows.withColumns({"shard": shard, "block": block_of("index", BLOCK_BITS), "content": f.xxhash64(*COLUMNS)})
+    in_order = Window.partitionBy(*_BLOCK).orderBy("index")
+    same_place = in_order.rangeBetween(Window.currentRow, Window.currentRow)
+    repeated = f.lag("index").over(in_order) == f.col("index")
     disputed = f.min("content").over(same_place) != f.max("content").over(same_place)
     place = f.concat(f.col("system"), f.lit("/"), f.col("process"), f.lit(" in run "), f.col("run"))
     reason = (
@@ -219,7 +225,7 @@ def _judged(rows: DataFrame) -> DataFrame:
         .when(repeated, f.concat(f.lit("the same row again: index "), f.col("index"), f.lit(" of "), place))
     )
     # Sorted by file and line too, so that it is always the same copy of a row that counts.
-    ordered = rows.repartition(*_LOG).sortWithinPartitions(*_LOG, "index", "file", "line")
+    ordered = rows.repartition(*_BLOCK).sortWithinPartitions(*_BLOCK, "index", "file", "line")
     judged = ordered.withColumn("reason", reason)
     state = f.when(f.col("reason").isNull(), "clean").otherwise("quarantine")
     return judged.withColumn("state", state).select(*COLUMNS, "file", "line", "reason", "state", "shard")

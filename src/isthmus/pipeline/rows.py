@@ -98,7 +98,7 @@ def _senseless() -> list[tuple[Column, str | Column]]:
     origin = [f.col("origin_system"), f.col("origin_process"), f.col("origin_seq")]
     some_null = origin[0].isNull() | origin[1].isNull() | origin[2].isNull()
     some_set = origin[0].isNotNull() | origin[1].isNotNull() | origin[2].isNotNull()
-    about = event.isin("send", "deliver", "stable", "hold")
+    about = event.isin("send", "deliver", "stable", "hold", "receive", "pre-acknowledge", "acknowledge")
     not_about = event.isin("start", "join", "crash", "leave", "end", "view")
     foreign = (f.col("origin_system") != f.col("system")) | (f.col("origin_process") != f.col("process"))
     slash = "the name of a system must not contain a slash"

@@ -38,6 +38,7 @@ from isthmus.pipeline.sql_order import (
     direct_edges,
     judged,
     own_edges,
+    union,
 )
 from isthmus.pipeline.sql_total import judge_total
 
@@ -168,12 +169,11 @@ class _SqlAudit:
             parts.append(self._again(known))
         if any(found["agreement"].violations for found in self.by_run.values()):
             parts.append(shown("missing", [absent[each] & wholes[each] & f.col("due") for each in members]))
-        for part in parts:
-            for row in _some_per_run(part, "member", "seq"):
-                name = "agreement" if row.kind == "missing" else "integrity"
-                process = self.codes[row.run, row.member]
-                at = (row["index"], row.again)
-                self._describe(row.run, name, (row.kind, process, (row.origin, row.seq), None, at))
+        for row in _some_per_run(union(parts), "member", "seq", of="kind") if parts else []:
+            name = "agreement" if row.kind == "missing" else "integrity"
+            process = self.codes[row.run, row.member]
+            at = (row["index"], row.again)
+            self._describe(row.run, name, (row.kind, process, (row.origin, row.seq), None, at))
 
     def _again(self, known: DataFrame) -> DataFrame:
         """Messages that some member delivered more often than once, and where."""
@@ -261,6 +261,7 @@ class _SqlAudit:
             self._describe(row.run, name, (kind, row.process, first, second, at))
 
 
-def _some_per_run(rows: DataFrame, *order: str) -> list[Row]:
-    place = f.row_number().over(Window.partitionBy("run").orderBy(*order))
+def _some_per_run(rows: DataFrame, *order: str, of: str = "run") -> list[Row]:
+    """The first few of each run, or of each run and whatever else is named."""
+    place = f.row_number().over(Window.partitionBy("run", of).orderBy(*order))
     return rows.withColumn("_place", place).where(f.col("_place") <= WITNESSES).drop("_place").collect()

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from isthmus.pipeline.codes import CRASH, DELIVER, END, JOIN, LEAVE, SEND
+from isthmus.pipeline.sql_blocks import places, running_maxima
 
 NEVER = (1 << 63) - 1
 MESSAGE = ("run", "origin", "seq")
@@ -58,13 +59,9 @@ def read_logs(rows: DataFrame) -> Logs:
     )
     # Only logs with a gap have to be put in order to find the first: indices are distinct, so counting finds the rest.
     gapped = facts.where(f.col("rows") <= f.col("last")).select("run", "process")
-    in_log = Window.partitionBy("run", "process").orderBy("index")
-    placed = rows.join(f.broadcast(gapped), ["run", "process"]).withColumn("place", f.row_number().over(in_log) - 1)
-    gaps = (
-        placed.where(f.col("place") != f.col("index"))
-        .groupBy("run", "process")
-        .agg(f.min("place").cast("bigint").alias("gap"))
-    )
+    holed = rows.select("run", "process", "index").join(f.broadcast(gapped), ["run", "process"])
+    placed = places(holed, ["run", "process"], "index", "place")
+    gaps = placed.where(f.col("place") != f.col("index")).groupBy("run", "process").agg(f.min("place").alias("gap"))
     logs = facts.join(gaps, ["run", "process"], "left").withColumn("gap", f.coalesce("gap", never()))
     complete = (f.col("gap") == NEVER) & f.col("last_kind").isin(CRASH, LEAVE, END)
     logs = logs.withColumn("complete", complete).select(
@@ -142,10 +139,10 @@ def place_messages(messages: DataFrame) -> DataFrame:
     number less one. Other senders' messages have to be put in order.
     """
     # A sender is regular if a message was sent later exactly if its number is higher, and all numbers are there.
-    by_number = Window.partitionBy("run", "origin").orderBy("seq")
     sent = messages.where(f.col("sent_at").isNotNull()).select(*MESSAGE, "sent_at")
-    falls = sent.withColumn("falls", f.lag("sent_at").over(by_number) > f.col("sent_at"))
-    monotone = falls.groupBy("run", "origin").agg((~f.coalesce(f.max("falls"), f.lit(False))).alias("monotone"))
+    latest = running_maxima(sent, ["run", "origin"], "seq", {"latest": f.col("sent_at")}, before=True)
+    falls = f.coalesce(f.col("latest") > f.col("sent_at"), f.lit(False))
+    monotone = latest.groupBy("run", "origin").agg((~f.max(falls)).alias("monotone"))
     numbers = messages.groupBy("run", "origin").agg(
         (f.count("*") == f.max("seq")).alias("dense"), (~f.max("never_sent")).alias("all_sent")
     )
@@ -162,11 +159,12 @@ def place_messages(messages: DataFrame) -> DataFrame:
     )
     placed = f.col("sent_at").isNotNull() | (~f.col("sender_complete") & f.col("monotone"))
     other = joined.where(~f.col("regular")).withColumn("placed", placed)
-    key = f.when(f.col("monotone"), f.col("seq")).otherwise(f.col("sent_at"))
-    in_order = Window.partitionBy("run", "origin", "placed").orderBy(key)
-    rank = f.when(f.col("placed"), f.row_number().over(in_order) - 1).otherwise(0)
+    # What has no place is a chain of its own, and needs no place among others like it.
+    key = f.when(f.col("monotone") | ~f.col("placed"), f.col("seq")).otherwise(f.col("sent_at"))
+    in_order = places(other.withColumn("key", key), ["run", "origin", "placed"], "key", "place")
+    rank = f.when(f.col("placed"), f.col("place")).otherwise(0)
     chain = f.when(f.col("placed"), f.col("origin")).otherwise(f.xxhash64("origin", "seq", f.lit("unplaced")))
-    irregular = other.withColumn("rank", rank.cast("bigint")).withColumn("chain", chain)
+    irregular = in_order.withColumn("rank", rank).withColumn("chain", chain)
     return regular.unionByName(irregular.select(*regular.columns))
 
 
@@ -201,14 +199,20 @@ def delivered_at(number: int) -> Column:
 
 def is_for(number: int) -> Column:
     process = member_fact(number, "process")
-    everyone = f.col("addressed").isNull()
-    return process.isNotNull() & (everyone | f.array_contains("addressed", f.coalesce(process, f.lit(0))))
+    return process.isNotNull() & is_for_process(f.coalesce(process, f.lit(0)))
+
+
+def is_for_process(process: Column) -> Column:
+    return f.col("addressed").isNull() | f.array_contains("addressed", process)
 
 
 def owes(number: int) -> Column:
     """Or would, if the message is for it."""
-    joined = f.coalesce(member_fact(number, "joined"), f.lit(False))
-    owed_from = f.coalesce(f.try_element_at(f.col("owed_from"), f.lit(number)), never())
+    return is_owed_by(f.lit(number), f.coalesce(member_fact(number, "joined"), f.lit(False)))
+
+
+def is_owed_by(member: Column, joined: Column) -> Column:
+    owed_from = f.coalesce(f.try_element_at(f.col("owed_from"), member), never())
     return ~joined | (f.col("placed") & (f.col("rank") >= owed_from))
 
 

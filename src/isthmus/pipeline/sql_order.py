@@ -6,9 +6,6 @@ are needed: every past takes in the pasts of the last message that it holds of e
 
 To judge all members at once, each message carries the latest index at which each member delivered it or anything before
 it on its chain. One join brings those to the messages that depend on them; the rest is one comparison per member.
-
-Running maxima are taken in two levels, over blocks and then over the few block totals, so that a chain or a log of any
-length is spread over all tasks.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from isthmus.pipeline.codes import DELIVER
+from isthmus.pipeline.sql_blocks import running_maxima
 from isthmus.pipeline.sql_messages import (
     MESSAGE,
     computed,
@@ -30,26 +28,7 @@ from isthmus.pipeline.sql_messages import (
     owes,
 )
 
-_BLOCK_BITS = 16
 _NODE = ("run", "chain", "rank")
-
-
-def running_maxima(
-    rows: DataFrame, keys: Sequence[str], order: str, values: dict[str, Column], *, before: bool = False
-) -> DataFrame:
-    """Add the maximum of each value over all rows of the same keys up to this one, or before it."""
-    # Keeping values and maxima under their own names lets one expression be taken over several windows.
-    rows = rows.select("*", *(value.alias(f"_{name}") for name, value in values.items()))
-    rows = rows.withColumn("_block", f.shiftright(order, _BLOCK_BITS))
-    in_block = Window.partitionBy(*keys, "_block").orderBy(order)
-    frame = in_block.rowsBetween(Window.unboundedPreceding, -1 if before else Window.currentRow)
-    local = rows.select("*", *(f.max(f"_{name}").over(frame).alias(name) for name in values))
-    totals = rows.groupBy(*keys, "_block").agg(*(f.max(f"_{name}").alias(name) for name in values))
-    earlier = Window.partitionBy(*keys).orderBy("_block").rowsBetween(Window.unboundedPreceding, -1)
-    carried = totals.select(*keys, "_block", *(f.max(name).over(earlier).alias(f"_carried_{name}") for name in values))
-    both = local.join(carried, [*keys, "_block"])
-    plain = [f.col(name) for name in rows.columns if name != "_block" and not name.startswith("_")]
-    return both.select(*plain, *(f.greatest(name, f"_carried_{name}").alias(name) for name in values))
 
 
 # Edges ----------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from isthmus.pipeline.findings import Finding
-from isthmus.pipeline.sql_messages import NEVER, Logs, is_for, never, owes
+from isthmus.pipeline.sql_blocks import running_maxima
+from isthmus.pipeline.sql_messages import NEVER, Logs, is_for_process, is_owed_by
 
 FIRST_LOOK = 4096
 """Rows of a log."""
@@ -64,11 +65,17 @@ def _differing(
     ).where(f.col("at_one").isNotNull() & f.col("at_two").isNotNull())
     if rows is not None:
         each = each.where(f.col("at_one") < rows)
-    in_order = Window.partitionBy("run", "one", "two").orderBy("at_one")
-    before = f.lag(f.struct("origin", "seq", "at_one", "at_two")).over(in_order)
-    fallen = each.withColumn("before", before).where(f.col("before.at_two") > f.col("at_two"))
+    pair = ["run", "one", "two"]
+    # Up to the first that differs, the latest place so far is that of the message before.
+    latest = f.struct("at_two", "at_one", "origin", "seq")
+    if rows is not None:  # no longer than the look, so one window will do
+        earlier = Window.partitionBy(*pair).orderBy("at_one").rowsBetween(Window.unboundedPreceding, -1)
+        seen = each.withColumn("before", f.max(latest).over(earlier))
+    else:
+        seen = running_maxima(each, pair, "at_one", {"before": latest}, before=True)
+    fallen = seen.where(f.col("before.at_two") > f.col("at_two"))
     shown = f.struct("before", "origin", "seq", "at_one", "at_two")
-    found = fallen.groupBy("run", "one", "two").agg(f.min_by(shown, "at_one").alias("shown")).collect()
+    found = fallen.groupBy(*pair).agg(f.min_by(shown, "at_one").alias("shown")).collect()
     for row in sorted(found, key=lambda each: (each.run, each.one, each.two)):
         finding = by_run[row.run]["total"]
         if finding.described([None]):
@@ -91,9 +98,9 @@ def _part_of_longest(messages: DataFrame, runs: set[str]) -> set[tuple[str, int]
     compared = each.join(f.broadcast(longest), "run").select(
         "run", "member", "index", f.get("at", f.col("longest")).alias("there")
     )
-    in_order = Window.partitionBy("run", "member").orderBy("index")
-    falls = f.col("there").isNull() | f.coalesce(f.lag("there").over(in_order) > f.col("there"), f.lit(False))
-    strays = compared.withColumn("falls", falls).groupBy("run", "member").agg(f.max("falls").alias("stray"))
+    compared = running_maxima(compared, ["run", "member"], "index", {"latest": f.col("there")}, before=True)
+    falls = f.col("there").isNull() | f.coalesce(f.col("latest") > f.col("there"), f.lit(False))
+    strays = compared.groupBy("run", "member").agg(f.max(falls).alias("stray"))
     return {(row.run, row.member) for row in strays.collect() if not row.stray}
 
 
@@ -102,30 +109,30 @@ def _what_is_open(messages: DataFrame, logs: Logs, by_run: Mapping[str, dict[str
 
     A message that is missing before a common one may have come later; one that is missing after, earlier in a gap.
     """
-    is_open = logs.members.where(~f.col("complete")).select("run", "member", "gap").collect()
-    numbers = sorted({row.member for row in is_open if not by_run[row.run]["total"].violations})
-    if not numbers:
+    is_open = logs.members.where(~f.col("complete"))
+    runs = {row.run for row in is_open.select("run").distinct().collect()}
+    runs = {run for run in runs if not by_run[run]["total"].violations}
+    if not runs:
         return
-    known = messages.join(f.broadcast(logs.runs), "run")
-    for number in numbers:  # at most as many as one run has members
-        fact = f.get("members", f.lit(number))
-        mine = known.where(fact.isNotNull() & ~fact["complete"]).select(
-            "run",
-            f.get("at", f.lit(number)).isNotNull().alias("common"),
-            (f.get("at", f.lit(number)).isNull() & is_for(number) & owes(number)).alias("missing"),
-            (f.coalesce(fact["gap"], never()) != NEVER).alias("gapped"),
-            f.posexplode("at").alias("other", "index"),
-        )
-        seen = mine.where(f.col("index").isNotNull() & (f.col("other") != number))
-        ends = seen.groupBy("run", "other", "gapped").agg(
-            f.min(f.when(f.col("missing"), f.col("index"))).alias("first_missing"),
-            f.max(f.when(f.col("missing"), f.col("index"))).alias("last_missing"),
-            f.min(f.when(f.col("common"), f.col("index"))).alias("first_common"),
-            f.max(f.when(f.col("common"), f.col("index"))).alias("last_common"),
-        )
-        may_differ = (f.col("first_missing") < f.col("last_common")) | (
-            f.col("gapped") & (f.col("first_common") < f.col("last_missing"))
-        )
-        for row in ends.where(may_differ).select("run").distinct().collect():
-            finding = by_run[row.run]["total"]
-            finding.unknown = True
+    open_logs = is_open.where(f.col("run").isin(sorted(runs))).select("run", "member", "process", "joined", "gap")
+    there = f.get("at", f.col("member"))
+    missing = there.isNull() & is_for_process(f.col("process")) & is_owed_by(f.col("member"), f.col("joined"))
+    each = messages.join(f.broadcast(open_logs), "run").select(
+        *("run", "member"),
+        there.isNotNull().alias("common"),
+        missing.alias("missing"),
+        (f.col("gap") != NEVER).alias("gapped"),
+        f.posexplode("at").alias("other", "index"),
+    )
+    seen = each.where(f.col("index").isNotNull() & (f.col("other") != f.col("member")))
+    ends = seen.groupBy("run", "member", "other", "gapped").agg(
+        f.min(f.when(f.col("missing"), f.col("index"))).alias("first_missing"),
+        f.max(f.when(f.col("missing"), f.col("index"))).alias("last_missing"),
+        f.min(f.when(f.col("common"), f.col("index"))).alias("first_common"),
+        f.max(f.when(f.col("common"), f.col("index"))).alias("last_common"),
+    )
+    may_differ = (f.col("first_missing") < f.col("last_common")) | (
+        f.col("gapped") & (f.col("first_common") < f.col("last_missing"))
+    )
+    for row in ends.where(may_differ).select("run").distinct().collect():
+        by_run[row.run]["total"].unknown = True

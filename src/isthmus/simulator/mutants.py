@@ -7,7 +7,9 @@ test holds that all are.
 
 from __future__ import annotations
 
+from isthmus.simulator.acknowledged_mutants import ACKNOWLEDGED_MUTANTS
 from isthmus.simulator.cluster_mutants import CLUSTER_MUTANTS
+from isthmus.simulator.daisy_mutants import DAISY_MUTANTS
 from isthmus.simulator.group_mutants import GROUP_MUTANTS
 from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutant import Mutant, alive
@@ -15,7 +17,14 @@ from isthmus.simulator.restart_mutants import RESTART_MUTANTS
 
 __all__ = ["CATALOGUE", "Mutant", "alive", "find"]
 
-CATALOGUE: tuple[Mutant, ...] = (*GROUP_MUTANTS, *JOIN_MUTANTS, *RESTART_MUTANTS, *CLUSTER_MUTANTS)
+CATALOGUE: tuple[Mutant, ...] = (
+    *GROUP_MUTANTS,
+    *JOIN_MUTANTS,
+    *RESTART_MUTANTS,
+    *CLUSTER_MUTANTS,
+    *ACKNOWLEDGED_MUTANTS,
+    *DAISY_MUTANTS,
+)
 
 
 def find(name: str) -> Mutant:

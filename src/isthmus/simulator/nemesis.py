@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId, slot_of
+from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.quorum import is_quorum
@@ -195,8 +196,10 @@ class Nemesis:
 
     def _leave(self, leave: Leave) -> None:
         host = self.world.hosts[leave.slot]
-        if host.alive and host.doomed is None and self._can_spare(host) and isinstance(host.endpoint, GroupMember):
-            self.world.step(host, host.endpoint.leave)
+        endpoint = host.endpoint
+        if host.alive and host.doomed is None and self._can_spare(host):
+            if isinstance(endpoint, (GroupMember, DaisyProcess)):
+                self.world.step(host, endpoint.leave)
 
 
 def group_of(host: Host) -> GroupMember:
@@ -204,5 +207,7 @@ def group_of(host: Host) -> GroupMember:
     endpoint = host.endpoint
     if isinstance(endpoint, GatewayMember):
         return endpoint.group
+    if isinstance(endpoint, DaisyProcess):
+        return endpoint.local.member
     assert isinstance(endpoint, GroupMember)
     return endpoint

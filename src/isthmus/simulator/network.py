@@ -62,12 +62,12 @@ class Network:
         if self._cut and line in self._cut:
             return ()
         if self._calm:
-            return (self._in_order(line, now + self._draw()),)
+            return (self._in_order(line, now + self.draw()),)
         rng, faults = self.rng, self.faults
         if faults.loss and rng.random() < faults.loss:
             self.sometimes.reach("loss")
             return ()
-        arrival = self._on_the_line(line, pdu, now) + self._draw()
+        arrival = self._on_the_line(line, pdu, now) + self.draw()
         if faults.reordering and rng.random() < faults.reordering:
             arrival += rng.randrange(HELD_UP)
         else:
@@ -77,7 +77,7 @@ class Network:
             return (arrival, arrival + rng.randrange(HELD_UP))
         return (arrival,)
 
-    def _draw(self) -> Nanos:
+    def draw(self) -> Nanos:
         delay = self._delay
         if isinstance(delay, Fixed):
             return delay.delay

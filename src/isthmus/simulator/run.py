@@ -16,10 +16,12 @@ from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot
 from isthmus.core.pdu import LinkPdu
 from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.interconnect.share import WINDOW
-from isthmus.interconnect.topology import Topology
+from isthmus.interconnect.topology import System, Topology
 from isthmus.interconnect.wiring import all_links
 from isthmus.ordering.orders import OrderName
+from isthmus.simulator.acknowledged_check import out_of_turn
 from isthmus.simulator.clusters import SimulatedClusters
+from isthmus.simulator.daisy import SimulatedDaisy
 from isthmus.simulator.faults import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import Link
 from isthmus.simulator.nemesis import group_of
@@ -43,9 +45,9 @@ RECOVERY: Nanos = 8 * SECOND
 
 
 def promised(topology: Topology) -> tuple[Property, ...]:
-    """What a run of this topology is judged by. Clusters have no views."""
+    """What a run of this topology is judged by. Clusters have no views, and a daisy has many at once."""
     properties = PROMISED[topology.promise()]
-    if all(system.clusters is not None for system in topology.systems):
+    if all(system.clusters or system.daisy for system in topology.systems):
         return tuple(each for each in properties if each != "same_view")
     return properties
 
@@ -94,13 +96,7 @@ class Run:
         self.world = World(self.names, line, self.sometimes, check=check)
         self.links: list[Link] = []
         self.world.send_on_link = self._send_on_link
-        labels = [str(name) for name in self.names.slots]
-        self.systems = [
-            SimulatedSystem(topology, system, self.world, seed, self._log, labels, tight=tight)
-            if system.clusters is None
-            else SimulatedClusters(topology, system, system.clusters, self.world, seed, self._log, tight=tight)
-            for system in topology.systems
-        ]
+        self.systems = [self._simulated(system, tight) for system in topology.systems]
         if self.simulation.faults.swarm:
             line.faults = self.systems[0].nemesis.plan.network
         slots = {name: slot for slot, name in enumerate(self.names.slots)}
@@ -120,6 +116,15 @@ class Run:
         self.world.on_end = self._ended
         self.world.on_view = self._check_links
         self._outside = ""
+
+    def _simulated(self, system: System, tight: bool) -> SimulatedSystem | SimulatedClusters | SimulatedDaisy:
+        topology, world, seed = self.topology, self.world, self.seed
+        if system.clusters is not None:
+            return SimulatedClusters(topology, system, system.clusters, world, seed, self._log, tight=tight)
+        if system.daisy is not None:
+            return SimulatedDaisy(topology, system, system.daisy, world, seed, self._log, tight=tight)
+        labels = [str(name) for name in self.names.slots]
+        return SimulatedSystem(topology, system, world, seed, self._log, labels, tight=tight)
 
     def play(self) -> Outcome:
         """The whole run."""
@@ -146,6 +151,8 @@ class Run:
             log.close()
         events = self.sink.events
         broken = broken or too_early(events)
+        if any(system.acknowledged is not None for system in self.topology.systems):
+            broken = broken or out_of_turn(events)
         return Outcome(
             seed=self.seed,
             report=judge(events, promised(self.topology)),
@@ -217,7 +224,7 @@ class Run:
 
     def _unfinished(self) -> str:
         for system in self.systems:
-            if isinstance(system, SimulatedClusters):
+            if isinstance(system, (SimulatedClusters, SimulatedDaisy)):
                 return system.unfinished()
             living = [host for slot in system.slots if (host := self.world.hosts[slot]).alive]
             ids = {host.id for host in living}

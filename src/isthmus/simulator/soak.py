@@ -44,6 +44,12 @@ Not `star`: it is there for its latency, and delivers on receipt, so that a proc
 CLUSTERS = ("clusters-two-layers", "clusters-fig-2", "clusters-mixed")
 """Both deliveries, two and three layers. Not `clusters-crash`, which is there to leave the model."""
 
+ACKNOWLEDGED = ("to-hall", "po-hall", "to-joined")
+"""Both protocols on their media, with losses of up to 30 % at every entity; and both joined with a group."""
+
+DAISIES = ("daisy-two-levels", "daisy-three-levels")
+"""Servers and hyper-servers that crash, in an even tree and in an uneven one."""
+
 CHUNK = 8
 """Seeds that a worker runs in one go."""
 
@@ -74,7 +80,7 @@ class Tally(Struct):
 
 def sources(examples: Path) -> list[Source]:
     """The files of the campaign."""
-    paths = [examples / f"{name}.toml" for name in (*GROUPS, *JOINED, *CLUSTERS)]
+    paths = [examples / f"{name}.toml" for name in (*GROUPS, *JOINED, *CLUSTERS, *ACKNOWLEDGED, *DAISIES)]
     return [(path.read_text(), str(path)) for path in paths]
 
 

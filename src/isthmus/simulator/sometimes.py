@@ -28,9 +28,12 @@ CASES: Final = {
     "join": "a process joined a running system",
     "held for a cause": "a batch arrived before one of its causes",
     "held to be safe": "a batch arrived before a quorum held it",
+    "held for what its sender had": "a PDU arrived before one that its sender had received",
     "held for its place": "a batch arrived before the sequencer had placed it",
     "gap": "a receiver saw a gap and said so",
     "view change": "a view was installed",
+    "same members again": "a view was installed with the members of the one before, to go back behind a loss",
+    "asked for a PDU": "a receiver asked a sender for what it had lost",
     "flush fetched": "a view change had to fetch missing batches",
     "coordinators competed": "a member had promised a higher ballot already",
     "proposal taken over": "a coordinator met a proposal accepted under an earlier ballot",
@@ -38,6 +41,8 @@ CASES: Final = {
     "gateway crashed": "a gateway crashed",
     "sequencer crashed": "the first gateway of a system crashed",
     "gateway came back": "a new process took the place of a gateway that was gone",
+    "server crashed": "the server of a group in a daisy crashed",
+    "crash in a flush of servers": "a server crashed while its servers' group exchanged what it had",
     "site died": "all processes of a site died at once, and it began again",
     "epoch": "a join began a new epoch",
     "block of an older epoch": "a block arrived when a later epoch had begun",
@@ -63,8 +68,11 @@ def expected(topology: Topology) -> list[str]:
     orders = {system.order for system in topology.systems}
     groups = any(system.clusters is None for system in topology.systems)
     trees = [system.clusters for system in topology.systems if system.clusters is not None]
+    daisies = [system.daisy for system in topology.systems if system.daisy is not None]
     gateways = any(system.gateways for system in topology.systems) and bool(topology.joins)
     numbered = any(join.order == "causal" for join in topology.joins)
+    protocols = {system.acknowledged.protocol for system in topology.systems if system.acknowledged is not None}
+    quorums = groups and any(system.acknowledged is None for system in topology.systems)
     wanted: dict[str, object] = {
         "loss": network.loss,
         "duplication": network.duplication,
@@ -80,9 +88,12 @@ def expected(topology: Topology) -> list[str]:
         "leave": faults.leaves,
         "join": faults.joins,
         "held for a cause": "causal" in orders if groups else any(map(_holds, trees)),
-        "held to be safe": groups,
-        "held for its place": "total" in orders,
-        "gap": network.loss,
+        "held to be safe": quorums,
+        "held for what its sender had": protocols,
+        "held for its place": quorums and "total" in orders,
+        "gap": network.loss and (quorums or trees),
+        "same members again": network.loss and "to" in protocols,
+        "asked for a PDU": network.loss and "po" in protocols,
         "view change": groups and (faults.crashes or faults.partitions or faults.leaves),
         "flush fetched": groups and network.loss and faults.crashes,
         "coordinators competed": groups and faults.crashes and faults.partitions,
@@ -96,7 +107,9 @@ def expected(topology: Topology) -> list[str]:
         "number before its turn": gateways and numbered,
         "window full": gateways and numbered,
         "site died": faults.restarts and any(system.journal for system in topology.systems),
-        "relay": any(tree.parts for tree in trees),
+        "relay": any(tree.parts for tree in (*trees, *daisies)),
+        "server crashed": daisies and faults.crashes,
+        "crash in a flush of servers": daisies and faults.crashes,
     }
     return [case for case in CASES if wanted.get(case, True)]
 

@@ -25,6 +25,7 @@ def too_early(events: Sequence[Event]) -> str:
     witnesses = from_the_start & to_the_end
     stable: dict[MessageKey, Event] = {}
     delivered: defaultdict[MessageKey, dict[tuple[str, str], int]] = defaultdict(dict)
+    meant_for: dict[MessageKey, tuple[str, ...]] = {}
     for row in events:
         if row.role != "app":
             # What a gateway broadcast for others is stable, to it, when its own system is done with it.
@@ -34,9 +35,13 @@ def too_early(events: Sequence[Event]) -> str:
             stable.setdefault(key, row)
         elif row.event == "deliver":
             delivered[key].setdefault((row.system, row.process), row.time_ns)
+        elif row.event == "send" and row.destinations is not None:
+            meant_for[key] = row.destinations
     for key, row in stable.items():
         times = delivered[key]
         for process in sorted(witnesses):
+            if key in meant_for and "/".join(process) not in meant_for[key]:
+                continue
             if times.get(process, row.time_ns + 1) > row.time_ns:
                 message = "/".join(map(str, key))
                 return f"{message} was called stable at {row.time_ns} ns, before {'/'.join(process)} had delivered it"

@@ -29,6 +29,11 @@ Scenario: TypeAlias = Literal[
     "restarts",
     "clusters",
     "coordinators",
+    "daisy",
+    "deep daisy",
+    "to",
+    "slow to",
+    "po",
 ]
 
 _GROUP = """
@@ -132,6 +137,30 @@ workload = { rate = 25, size = [16, 64], burst = 3, reply = 0.7, reply-depth = 8
 network = { delay = { mean = "3ms" }, loss = 0.1, duplication = 0.05, reordering = 0.1 }
 """
 
+_WILT = """
+[simulation]
+duration = "400ms"
+workload = { rate = 8, size = [16, 32], burst = 3, reply = 0.2, reply-depth = 5 }
+network = { delay = { mean = "2ms" }, loss = 0.1, duplication = 0.05, reordering = 0.1 }
+faults = { crashes = 9, cuts = 2 }
+"""
+
+_HALL = """
+[systems.hall]
+kind = "embedded"
+order = "{order}"
+heartbeat = "40ms"
+suspect-after = "400ms"
+processes = ["p1", "p2", "p3", "p4", "p5"]
+acknowledged = {{ protocol = "{protocol}", window = 2 }}
+
+[simulation]
+duration = "150ms"
+workload = {{ rate = 60, size = [16, 64], burst = 6, reply = 0.1, reply-depth = 4 }}
+network = {{ delay = {{ min = "100us", max = "2ms" }}, bandwidth = "10Mbit", loss = 0.1 }}
+faults = {{ crashes = 1, slow = 3 }}
+"""
+
 _PATHS = """
 [[paths]]
 process = "a/*"
@@ -219,8 +248,39 @@ def standard_clusters(delivery: str) -> Source:
     return text + _CHATTER, f"standard {delivery} clusters"
 
 
+def standard_daisy(deep: bool) -> Source:
+    """Three local groups of four below one servers' group; deep: below two, and a group of hyper-servers.
+
+    With four in a group two servers of it may crash, one after the other.
+    """
+    parts = {"a": "x.parts.a", "b": "x.parts.b", "c": "y.parts.c"} if deep else {part: part for part in "abc"}
+    processes = ", ".join(f'"{part}{number}"' for part in parts for number in (1, 2, 3, 4))
+    text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
+    text += f"processes = [{processes}]\n"
+    for part, path in parts.items():
+        members = ", ".join(f'"{part}{number}"' for number in (1, 2, 3, 4))
+        text += f"[systems.shop.daisy.parts.{path}]\nprocesses = [{members}]\n"
+    return text + _WILT, f"standard {'deep ' if deep else ''}daisy"
+
+
+def standard_acknowledged(scenario: Scenario) -> Source:
+    """Five entities on a medium, with a small window: one crash, slow ones, and losses everywhere.
+
+    In `slow to` they are only slow, so that nothing makes them go back and takes what is unfinished along.
+    """
+    protocol = scenario[-2:]
+    text = _HALL.format(order="total" if protocol == "to" else "fifo", protocol=protocol)
+    if scenario == "slow to":
+        text = text.replace("loss = 0.1", "loss = 0").replace("crashes = 1, slow = 3", "slow = 6")
+    return text, f"standard {scenario}"
+
+
 def standard(scenario: Scenario, order: str) -> Source:
     """The topology of a scenario. The order is that of a group; a join has its own."""
+    if scenario in ("to", "slow to", "po"):
+        return standard_acknowledged(scenario)
+    if scenario in ("daisy", "deep daisy"):
+        return standard_daisy(scenario == "deep daisy")
     if scenario in ("clusters", "coordinators"):
         return standard_clusters("rst" if scenario == "clusters" else "coordinator")
     if scenario == "group":

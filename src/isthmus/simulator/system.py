@@ -13,11 +13,13 @@ from isthmus.interconnect.plan import JoinPlan, plans
 from isthmus.interconnect.recovery import NOTHING
 from isthmus.interconnect.share import Counted, Sequenced
 from isthmus.interconnect.topology import System, Topology
+from isthmus.ordering.acknowledging_member import make_member
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.orders import ORDERS
 from isthmus.ordering.window import GroupSettings
 from isthmus.simulator.faults import draw_plan
 from isthmus.simulator.lives import Lives
+from isthmus.simulator.media import Medium, MediumName
 from isthmus.simulator.nemesis import Nemesis
 from isthmus.simulator.workload import Application
 from isthmus.simulator.world import Host, World
@@ -32,7 +34,9 @@ JOINED_WINDOW = 20
 
 JOIN_WINDOW = 24
 JOIN_BLOCK = 3
-"""Small for the same reason: the window of a join gets full, and every burst is spread over several links."""
+JOIN_ENOUGH_BLOCKS = 3
+"""Small for the same reason: the window of a join gets full, every burst is spread over several links, and what is too
+little for a further block has to gather."""
 
 LogFactory = Callable[[ProcessId, Role], ProcessLog]
 
@@ -71,6 +75,11 @@ class SimulatedSystem:
             window_messages=JOINED_WINDOW if self._tight else SIMULATED_WINDOW,
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
+        if system.acknowledged is not None:
+            kind: MediumName = "1C" if system.acknowledged.protocol == "to" else "MC"
+            rng = Random(f"medium {seed} {system.name}")
+            medium = Medium(kind, world.network, rng, simulation.network.bandwidth, system.acknowledged.window)
+            world.media.update(dict.fromkeys(self.slots, medium))
         self.lives = Lives(world, self.slots, self.gateways, self._begin_life)
         senders = simulation.workload.senders
         self._senders = {
@@ -123,15 +132,14 @@ class SimulatedSystem:
             self.application.begin(host)
 
     def _endpoint(self, process: ProcessId, is_gateway: bool, joining: bool) -> Member:
-        make_order, founders = ORDERS[self.system.order], self.lives.founders()
         if not is_gateway:
-            return GroupMember(process, founders, make_order, self.settings, self.world.now, joining=joining)
+            return self._member(process, self.settings, joining)
         settings = gateway_settings(self.settings)
-        group = GroupMember(process, founders, make_order, settings, self.world.now, joining=joining)
+        group = self._member(process, settings, joining)
         retry_after = 2 * settings.suspect_after
         gateway = JoinGateway(
             process,
-            founders,
+            self.lives.founders(),
             self.joins,
             retry_after,
             joining=joining,
@@ -141,6 +149,13 @@ class SimulatedSystem:
         if self._tight:
             _tighten(gateway)
         return GatewayMember(group, gateway)
+
+    def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> GroupMember:
+        founders, now = self.lives.founders(), self.world.now
+        table = self.system.acknowledged
+        if table is None:
+            return GroupMember(process, founders, ORDERS[self.system.order], settings, now, joining=joining)
+        return make_member(table.protocol, process, founders, table.settings(), settings, now, joining=joining)
 
     def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
         return _nothing if is_gateway else self.application.on_batch
@@ -191,6 +206,7 @@ def _tighten(gateway: JoinGateway) -> None:
         share = export.share
         if isinstance(share, Sequenced):
             share.window, share.block_messages = JOIN_WINDOW, JOIN_BLOCK
+            share.enough_blocks = JOIN_ENOUGH_BLOCKS
         elif isinstance(share, Counted):
             share.window, share.stripe = JOIN_WINDOW, JOIN_BLOCK
 

@@ -17,7 +17,8 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Delivered, Endpoint, Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Ack, Busy, Fetch, HopAck, Join, LinkPdu, Pdu, Promise
+from isthmus.core.pdu import Ack, Busy, DaisyFrame, Fetch, HopAck, Join, LinkPdu, Pdu, Promise
+from isthmus.simulator.media import Medium
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
 from isthmus.trace.writer import ProcessLog
@@ -26,6 +27,7 @@ _HOLD_CASES = {
     "delivered": "held for a cause",
     "safe": "held to be safe",
     "ordered": "held for its place",
+    "received": "held for what its sender had",
 }
 
 
@@ -92,6 +94,8 @@ class World:
         self._scheduled = 0
         self._out = Outbox()
         self._latest_arrival: dict[tuple[int, int], int] = {}
+        self.media: dict[int, Medium] = {}
+        """By slot, where a process speaks over a broadcast medium and not over lines of its own."""
         self.send_on_link: Callable[[LinkId, ProcessId, LinkPdu], None] = _no_links
         self.on_end: Callable[[Host], None] = _nobody_cares
         self.on_view: Callable[[Host], None] = _nobody_cares
@@ -160,6 +164,9 @@ class World:
             # A slow process works its queue off one by one.
             host.busy_until = max(host.busy_until, self.now) + host.pause
             self.at(host.busy_until, self._receive, host, source, pdus)
+        elif host.busy_until > self.now and slot in self.media:
+            # It is quick again, but a medium keeps its order: what came before is still in the queue.
+            self.at(host.busy_until, self._receive, host, source, pdus)
         else:
             self._receive(host, source, pdus)
 
@@ -184,6 +191,9 @@ class World:
         if host.journal is not None:
             for batch in out.stored:
                 host.journal += batch.messages
+        if host.log is not None:
+            for stage, batch in out.stages:
+                host.log.messages(stage, self.now, batch.messages, control_bytes(batch))
         for delivery in out.deliveries:
             if type(delivery) is Batch:
                 if host.log is not None:
@@ -213,7 +223,10 @@ class World:
     def _deliver(self, host: Host, delivered: Delivered) -> None:
         message, hop = delivered
         if host.log is not None:
-            header = 0 if hop is None else len(body_of(hop)) - len(message.payload)
+            if isinstance(hop, Batch):
+                header = control_bytes(hop)
+            else:
+                header = 0 if hop is None else len(body_of(hop)) - len(message.payload)
             names = tuple(str(self.names.name(each)) for each in message.destinations)
             host.log.messages("deliver", self.now, [message], header, destinations=names)
         if host.on_addressed is not None:
@@ -245,8 +258,13 @@ class World:
         """One list for all arrivals: a multicast is one effect."""
         kind = type(pdu)
         if kind is not Batch:
-            self._notice(pdu)
+            self._notice(pdu.pdu if isinstance(pdu, DaisyFrame) else pdu)
         pdus = [pdu]
+        if self.media and (medium := self.media.get(slot_of(source))) is not None:
+            self.pdus_sent += 1
+            for destination, arrival in medium.carry(source, destinations, pdu, self.now):
+                self.at(arrival, self._arrive, source, destination, pdus, 0)
+            return
         network, now = self.network, self.now
         self.pdus_sent += len(destinations)
         track = self._scheduled + 1 if network.faults.reordering else 0
@@ -254,12 +272,14 @@ class World:
             for arrival in network.arrivals(source, destination, pdu, now):
                 self.at(arrival, self._arrive, source, destination, pdus, track)
 
-    def _notice(self, pdu: Pdu) -> None:
+    def _notice(self, pdu: object) -> None:
         if isinstance(pdu, Ack | HopAck):
             if pdu.seen > pdu.received:
                 self.sometimes.reach("gap")
         elif isinstance(pdu, Fetch):
             self.sometimes.reach("flush fetched")
+            if self.media:
+                self.sometimes.reach("asked for a PDU")
         elif isinstance(pdu, Busy):
             self.sometimes.reach("coordinators competed")
         elif isinstance(pdu, Promise) and pdu.accepted is not None:
@@ -267,6 +287,8 @@ class World:
 
     def _view(self, host: Host, view: View) -> None:
         self.sometimes.reach("view change")
+        if host.view is not None and host.view.members == view.members:
+            self.sometimes.reach("same members again")
         host.view = view
         self.on_view(host)
         if host.log is not None:

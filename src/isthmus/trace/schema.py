@@ -24,9 +24,13 @@ EventName: TypeAlias = Literal[
     "end",
     "view",
     "hold",
+    "receive",
+    "pre-acknowledge",
+    "acknowledge",
 ]
-"""The last two are additions to the contract. `view` is a change of view: `destinations` are its members, `peer` is its
-number as text. `hold` is a message that arrived and waits: `peer` is the process it waits for, `note` says why."""
+"""The last five are additions to the contract. `view` is a change of view: `destinations` are its members, `peer` is
+its number as text. `hold` is a message that arrived and waits: `peer` is the process it waits for, `note` says why.
+The last three are the stages of a message in a system by TO or PO; `deliver` is when its application gets it."""
 
 Role: TypeAlias = Literal["app", "gateway"]
 Property: TypeAlias = Literal["integrity", "agreement", "fifo", "causal", "total", "same_view"]
@@ -36,7 +40,7 @@ EVENTS: frozenset[str] = frozenset(get_args(EventName))
 LAST_EVENTS: frozenset[str] = frozenset({"end", "crash", "leave"})
 """A log that ends with one of these is complete."""
 
-_ABOUT_A_MESSAGE = frozenset({"send", "deliver", "stable", "hold"})
+_ABOUT_A_MESSAGE = frozenset({"send", "deliver", "stable", "hold", "receive", "pre-acknowledge", "acknowledge"})
 _NOT_ABOUT_A_MESSAGE = frozenset({"start", "join", "crash", "leave", "end", "view"})
 
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]

@@ -1,0 +1,168 @@
+"""A local group of a daisy: a group member (docs/design/group.md) that remembers what a new server would need.
+
+The group is an ordinary causal one; everybody in it gets every message that is in it, and only those that a message is
+for hand it to their application (daisy, Sect. 3.1). Every member keeps the messages that go beyond the group until its
+server says that they are stable there, so that any member can become the server (Sect. 3.1.2).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from isthmus.core.endpoint import Outbox, View
+from isthmus.core.ids import MessageId, Nanos, ProcessId
+from isthmus.core.message import Addressed, Batch
+from isthmus.core.pdu import GroupPdu
+from isthmus.interconnect.daisy_record import Causes, Record, Told, id_of, pack, unpack
+from isthmus.interconnect.daisy_tree import DaisyGroup, DaisyTree
+from isthmus.ordering.causal import CausalOrder
+from isthmus.ordering.group import GroupMember
+from isthmus.ordering.window import GroupSettings
+
+
+class Arrival(NamedTuple):
+    """A message that a group has just delivered here, for the first time, and the batch that brought it."""
+
+    message: Addressed
+    batch: Batch | None
+
+
+class NewView(NamedTuple):
+    """A group has a new view, from this point of its deliveries on."""
+
+    number: int
+
+
+class LocalGroup:
+    """One member. `unconfirmed` are messages that some member may not have delivered yet, by what brought them."""
+
+    def __init__(
+        self, owner: ProcessId, tree: DaisyTree, group: DaisyGroup, settings: GroupSettings, now: Nanos
+    ) -> None:
+        self.id = owner
+        self.tree = tree
+        self.number = group.number
+        # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
+        # server that had a window as well would wait for those above it, and they for it.
+        unlimited = structs.replace(settings, window_messages=1 << 60, window_bytes=1 << 60)
+        self.member = GroupMember(owner, group.everybody, CausalOrder, unlimited, now)
+        self.record = Record()
+        self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
+        self._under_way: set[MessageId] = set()
+        self._offered: dict[ProcessId, int] = {}
+        self._ranks = {member: rank for rank, member in enumerate(group.everybody)}
+        self._by_sender: dict[ProcessId, deque[tuple[int, MessageId]]] = {}
+        self.inner = Outbox()
+
+    # What the levels above ask
+
+    @property
+    def server(self) -> ProcessId | None:
+        """The lowest live id (daisy, Sect. 3.1: chosen deterministically)."""
+        return min(self.member.view.members)
+
+    @property
+    def view_number(self) -> int:
+        return self.member.view.number
+
+    def goes_beyond(self, message: Addressed) -> bool:
+        """Whether somebody outside this group has to do with it."""
+        inside = self.tree.is_below(self.number, message.origin)
+        return not inside or self.tree.goes_out(self.number, message.destinations)
+
+    def has(self, message: MessageId) -> bool:
+        return self.record.has(message) or message.seq <= self._offered.get(message.origin, 0)
+
+    def everybody_has(self, message: MessageId) -> bool:
+        """Stable in this group: every live member has delivered it."""
+        return self.record.has(message) and message not in self._under_way
+
+    def send(self, messages: Sequence[Addressed], now: Nanos, causes: Causes | None = None) -> None:
+        """Multicast these. Their causes have been in this group, or were given to it before."""
+        for message in messages:
+            self._offered[message.origin] = message.seq
+        self.member.relay(pack(messages), now, self.inner)
+
+    def is_settled(self, message: MessageId) -> bool:
+        """Whether nobody will ever need it again."""
+        return self.record.is_settled(message)
+
+    def unsettled(self) -> list[MessageId]:
+        """What the server is to be asked about."""
+        return [each for each in self.record.kept if each not in self.record.settled]
+
+    def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
+        return self.record.settle(messages)
+
+    def tell_up(self) -> list[Told]:
+        """What a server of this group brings along to the group above."""
+        return self.record.tell(self.goes_beyond)
+
+    # Network and time; what comes of it is in `inner` until `news` takes it
+
+    def receive(self, link: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
+        self.member.receive(link, (pdu,), now, self.inner)
+
+    def wake(self, now: Nanos) -> None:
+        self.member.wake(now, self.inner)
+
+    def news(self) -> Iterator[Arrival | NewView]:
+        """Everything delivered since the last time, in order."""
+        deliveries, self.inner.deliveries = self.inner.deliveries, []
+        for item in deliveries:
+            if isinstance(item, View):
+                self._ranks = {member: rank for rank, member in enumerate(item.members)}
+                yield NewView(item.number)
+                continue
+            first_time = []
+            for packed in item.messages:
+                message = unpack(packed)
+                if message is None or not self.tree.knows(message.destinations):
+                    continue
+                beyond = self.goes_beyond(message)
+                if self.record.add(message, self.record.closure(self._latest(item)) if beyond else None):
+                    first_time.append(message)
+                    if beyond:
+                        self._by_sender.setdefault(item.sender, deque()).append((item.number, id_of(message)))
+            ids = [id_of(message) for message in first_time]
+            self._under_way.update(ids)
+            self.unconfirmed.setdefault(item.sender, deque()).append((item.number, ids))
+            for message in first_time:
+                yield Arrival(message, item)
+
+    def _latest(self, batch: Batch) -> Iterator[MessageId]:
+        """The latest kept message of each member that the sender of this batch had, by its vector.
+
+        Whatever was sent by somebody who is no longer in the view was there before it. Every member finds the same
+        causes, in whatever order it delivers what is concurrent: on that the flush rests.
+        """
+        for sender, kept in self._by_sender.items():
+            while kept and kept[0][1] not in self.record.kept:
+                kept.popleft()
+            rank = self._ranks.get(sender)
+            most = batch.number if sender == batch.sender else None if rank is None else batch.stamp[rank]
+            for number, each in reversed(kept):
+                if most is None or number <= most:
+                    yield each
+                    break
+
+    def confirmed(self) -> list[MessageId]:
+        """What has become stable within the group since the last time."""
+        news: list[MessageId] = []
+        for sender, number in self.inner.settled:
+            waiting = self.unconfirmed.get(sender)
+            while waiting and waiting[0][0] <= number:
+                news += waiting.popleft()[1]
+        self.inner.settled.clear()
+        self._under_way.difference_update(news)
+        return news
+
+    def invariants(self) -> None:
+        self.member.invariants()
+        self.record.invariants()
+        for message in self._under_way:
+            assert self.record.has(message), f"{message} is under way here and was never delivered"

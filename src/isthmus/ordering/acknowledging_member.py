@@ -1,0 +1,323 @@
+"""A member of a group whose messages go over a broadcast medium, acknowledged by TO or PO (docs/design/to-po.md).
+
+Views, suspicion, stability and the sender's queue are those of every group (`group.py`). What is different: there are
+no acknowledgements but those in stamps; nothing is sent again unless somebody asks (PO), or the view ends (TO); and a
+timer sends an empty PDU when others wait for a word that no data has carried.
+
+On 1C a sender gets its own PDUs back from the medium, and `receive` takes them with its own id as the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from isthmus.core.endpoint import Outbox, View
+from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.message import Batch, Message
+from isthmus.core.pdu import Fetch, Install, Pdu, Status
+from isthmus.ordering.acknowledging import AcknowledgedSettings, AcknowledgingOrder
+from isthmus.ordering.group import GroupMember
+from isthmus.ordering.po import PartialOrder
+from isthmus.ordering.to import LogMembership, TotallyOrdering
+from isthmus.ordering.window import GroupSettings
+
+Protocol: TypeAlias = Literal["to", "po"]
+
+MAX_AHEAD = 4096
+"""PDUs of the next view that are kept until it begins here. More are as good as lost."""
+
+
+class AcknowledgingMember(GroupMember):
+    """One process of a group by TO or PO: what they share. `make_member` makes the right one.
+
+    `_ahead` are PDUs of a view that has begun elsewhere already; `_answer_at` is when an empty PDU is due.
+    """
+
+    order: AcknowledgingOrder
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        order: type[AcknowledgingOrder],
+        acknowledged: AcknowledgedSettings,
+        settings: GroupSettings | None = None,
+        now: Nanos = 0,
+        *,
+        joining: bool = False,
+    ) -> None:
+        self.acknowledged = acknowledged
+        self._answer_at: Nanos | None = None
+        self._ahead: list[tuple[LinkId, Batch]] = []
+        # Quorums decide nothing here: everybody has to have a PDU.
+        settings = replace(settings or GroupSettings(), uniform=False)
+        super().__init__(owner, members, lambda: order(acknowledged), settings, now, joining=joining)
+
+    # Sending
+
+    def _send_pending(self, now: Nanos, out: Outbox) -> bool:
+        sent = False
+        while self.window.pending and self.order.may_send():
+            messages = self.window.take()
+            if not messages:
+                break
+            self._send_batch(messages, now, out)
+            sent = True
+        return sent
+
+    def _stamped(self, messages: list[Message], now: Nanos, out: Outbox) -> Batch:
+        number = self.outgoing.sent + 1
+        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), 0, messages)
+        self.outgoing.append(batch, now)
+        if self._keeps:
+            out.stored.append(batch)
+        self.order.sent(batch)
+        self._answer_at = None
+        return batch
+
+    # Receiving
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        if self._ahead and not self.stopped:
+            self._catch_up(now, out)
+        ahead = self.view.number + 1
+        if link in self.incoming and len(self._ahead) < MAX_AHEAD:
+            self._ahead += [(link, pdu) for pdu in pdus if isinstance(pdu, Batch) and pdu.view == ahead]
+        super().receive(link, pdus, now, out)
+
+    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+        if status.view == self.view.number and not self.membership.blocked:
+            self._exists(link, status.sent, now)
+        # The group layer would ask for what is missing in its own way.
+        super()._on_status(link, replace(status, sent=0), now, out)
+
+    def _exists(self, sender: ProcessId, number: int, now: Nanos) -> None:
+        """Somebody says that there are PDUs of this member up to here."""
+        raise NotImplementedError
+
+    # The end of a step
+
+    def _settle(self, now: Nanos, out: Outbox) -> None:
+        if self.order.stages:
+            out.stages += self.order.stages
+            self.order.stages.clear()
+        if self.membership.blocked or self._farewell is not None or self.view.number == 0 or self.stopped:
+            self._answer_at = None
+            return
+        self._send_pending(now, out)
+        if not self.order.owes() or not self._peers:
+            self._answer_at = None
+        elif self._answer_at is None:
+            self._answer_at = now + self.acknowledged.answer_after
+        if self._answer_at is not None and now >= self._answer_at:
+            self._send_batch([], now, out)
+        if self.order.stages:
+            out.stages += self.order.stages
+            self.order.stages.clear()
+        if self._unreported * 4 >= self.settings.window_messages:
+            self._say_status(now, out)
+            self._free_own(out)
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        if self._ahead:
+            self._catch_up(now, out)
+            self._settle(now, out)
+        elif self._answer_at is not None and now >= self._answer_at:
+            self._settle(now, out)
+        super().wake(now, out)
+
+    def deadline(self) -> Nanos | None:
+        if self.stopped or self._answer_at is None:
+            return super().deadline()
+        return min(self._answer_at, self._next_tick)
+
+    # Views
+
+    def install(self, decision: Install, now: Nanos, out: Outbox) -> None:
+        if self.view.number:
+            self.order.close(decision.proposal.order)
+        super().install(decision, now, out)
+
+    def _catch_up(self, now: Nanos, out: Outbox) -> None:
+        """Take what came ahead of its view. Not in the step that begins the view: its rows belong behind that."""
+        ahead, self._ahead = self._ahead, []
+        for link, batch in ahead:
+            if batch.view == self.view.number and link in self.incoming:
+                self._on_batch(link, batch, now, out)
+            elif batch.view > self.view.number:
+                self._ahead.append((link, batch))
+
+    def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
+        super()._enter(view, counts, now)
+        # Nobody acknowledges to a sender, so it cannot know what to send again; who lacks something says so.
+        self.outgoing.peers.clear()
+        self._answer_at = None
+
+    def invariants(self) -> None:
+        super().invariants()
+        if self.view.number and not self.stopped and not self.membership.blocked:
+            self.order.invariants()
+
+
+class PartiallyOrderingMember(AcknowledgingMember):
+    """PO on MC: what is missing is fetched from its sender, and nothing else.
+
+    `_exist` is the highest number of each member that is known to exist; `_ask_at` is when to ask whom for the rest.
+    """
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        acknowledged: AcknowledgedSettings,
+        settings: GroupSettings | None = None,
+        now: Nanos = 0,
+        *,
+        joining: bool = False,
+    ) -> None:
+        self._exist: dict[ProcessId, int] = {}
+        self._ask_at: dict[ProcessId, Nanos] = {}
+        super().__init__(owner, members, PartialOrder, acknowledged, settings, now, joining=joining)
+
+    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
+        batch = self._stamped(messages, now, out)
+        out.sends.append((self.view.members, batch))
+        # Its own channel is no way for a PDU to get lost or late on. What comes back to us is not looked at.
+        self._hand_over(self._own_rank, batch, out)
+
+    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+        super()._on_batch(link, batch, now, out)
+        rank = self._ranks.get(batch.sender)
+        if batch.view != self.view.number or rank is None or not self.order.well_formed(rank, batch):
+            return
+        self._exists(batch.sender, batch.number, now)
+        for member, expected in zip(self.view.members, batch.stamp, strict=False):
+            if member != batch.sender:
+                self._exists(member, expected - 1, now)
+
+    def _exists(self, sender: ProcessId, number: int, now: Nanos) -> None:
+        stream = self.incoming.get(sender)
+        if stream is None or number <= stream.received:
+            return
+        self._exist[sender] = max(number, self._exist.get(sender, 0))
+        # A gap in a stream is a loss; what others have may only be late.
+        patience = 0 if stream.early else self.settings.retry_after // 4
+        self._ask_at[sender] = min(now + patience, self._ask_at.get(sender, now + patience))
+
+    def _settle(self, now: Nanos, out: Outbox) -> None:
+        super()._settle(now, out)
+        if not self.membership.blocked and self._ask_at:
+            self._ask(now, out)
+
+    def _ask(self, now: Nanos, out: Outbox) -> None:
+        for sender, due in list(self._ask_at.items()):
+            stream = self.incoming.get(sender)
+            if stream is None or stream.received >= self._exist[sender]:
+                del self._ask_at[sender]
+            elif now >= due:
+                first = stream.received + 1
+                last = min(stream.early, default=self._exist[sender] + 1) - 1
+                out.sends.append(((sender,), Fetch(self.view.number, sender, first, last)))
+                self._ask_at[sender] = now + self.settings.retry_after
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        super().wake(now, out)
+        if self._ask_at and not self.stopped and not self.membership.blocked and self._farewell is None:
+            self._ask(now, out)
+
+    def deadline(self) -> Nanos | None:
+        due = super().deadline()
+        return due if due is None or self.membership.blocked else min([due, *self._ask_at.values()])
+
+    def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
+        super()._enter(view, counts, now)
+        self._exist.clear()
+        self._ask_at.clear()
+
+
+class TotallyOrderingMember(AcknowledgingMember):
+    """TO on 1C: what is missing makes the cluster go back to the failure point."""
+
+    order: TotallyOrdering
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        acknowledged: AcknowledgedSettings,
+        settings: GroupSettings | None = None,
+        now: Nanos = 0,
+        *,
+        joining: bool = False,
+    ) -> None:
+        super().__init__(owner, members, TotallyOrdering, acknowledged, settings, now, joining=joining)
+        group = self.membership
+        self.membership = LogMembership(owner, group.view, self, self.detector, group.retry_after, group.keepers)
+
+    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
+        # To this process too: the medium says where in the log it belongs.
+        out.sends.append((self.view.members, self._stamped(messages, now, out)))
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        if link == self.id and not self.stopped:
+            if self._ahead:
+                self._catch_up(now, out)
+            for pdu in pdus:
+                if isinstance(pdu, Batch) and pdu.sender == self.id and pdu.view == self.view.number:
+                    self._carried(pdu, out)
+            self._settle(now, out)
+            return
+        super().receive(link, pdus, now, out)
+
+    def _carried(self, batch: Batch, out: Outbox) -> None:
+        if self.membership.blocked:
+            return
+        ready: list[Batch] = []
+        self.order.carried(batch, ready)
+        if ready:
+            self._deliver(ready, out)
+
+    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+        super()._on_batch(link, batch, now, out)
+        stream = self.incoming.get(batch.sender)
+        if batch.view == self.view.number and not self.membership.blocked:
+            if self.order.failed or (stream is not None and stream.early):
+                self.go_back(now)
+
+    def _exists(self, sender: ProcessId, number: int, now: Nanos) -> None:
+        stream = self.incoming.get(sender)
+        if stream is not None and number > stream.received:
+            self.go_back(now)
+
+    def go_back(self, now: Nanos) -> None:
+        """Something is lost for good: have the cluster re-formed. Heartbeats tell the others that it must be."""
+        self.order.failed = True
+        if not self.membership.highest_ballot:
+            self.membership.heard_of(1)
+            self._next_tick = now
+
+    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+        calm = not self.membership.highest_ballot
+        super()._on_status(link, status, now, out)
+        if calm and self.membership.highest_ballot and not self.membership.blocked:
+            # If it falls to this process to begin, there is nothing to wait for.
+            self._next_tick = now
+
+
+def make_member(
+    protocol: Protocol,
+    owner: ProcessId,
+    members: Sequence[ProcessId],
+    acknowledged: AcknowledgedSettings,
+    settings: GroupSettings | None = None,
+    now: Nanos = 0,
+    *,
+    joining: bool = False,
+) -> AcknowledgingMember:
+    kind = TotallyOrderingMember if protocol == "to" else PartiallyOrderingMember
+    return kind(owner, members, acknowledged, settings, now, joining=joining)

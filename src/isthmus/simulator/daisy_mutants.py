@@ -1,0 +1,148 @@
+"""Mistakes in a daisy: servers, what they tell each other, what members keep for them (docs/design/daisy.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import truth
+
+from isthmus.core.endpoint import Delivered, Outbox
+from isthmus.core.ids import MessageId, Nanos, ProcessId
+from isthmus.core.message import Addressed, Batch
+from isthmus.interconnect import daisy_servers
+from isthmus.interconnect.daisy import DaisyProcess
+from isthmus.interconnect.daisy_flush import Agreement, State, agree
+from isthmus.interconnect.daisy_local import Arrival, LocalGroup
+from isthmus.interconnect.daisy_record import Causes, Record, Told
+from isthmus.interconnect.daisy_servers import ServersGroup
+from isthmus.simulator.mutant import Mutant
+
+# Relaying
+
+
+def _on_receipt(self: ServersGroup, seat: int, batch: Batch) -> None:
+    self.order.delivered[seat] = batch.number
+    self._deliver(batch)
+
+
+def _vector_leaks(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+    _arrived(self, place, arrival, now, out)
+    if place == 0 and arrival.batch is not None:
+        for level in self.levels[1:]:
+            assert isinstance(level, ServersGroup)
+            pairs = zip(level.order.delivered, arrival.batch.stamp, strict=False)
+            level.order.delivered[: len(arrival.batch.stamp)] = [max(pair) for pair in pairs]
+
+
+def _for_everybody(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+    _arrived(self, place, arrival, now, out)
+    if place == 0 and self.id not in arrival.message.destinations and arrival.message.seq % 8 == 0:
+        out.addressed.append(Delivered(arrival.message, arrival.batch))
+
+
+def _newest_first(self: ServersGroup, messages: Sequence[Addressed], now: Nanos, causes: Causes | None = None) -> None:
+    """What is sent on waits for a second one, which then goes first."""
+    held, self.holds_back = getattr(self, "holds_back", []), [(*messages, causes)]  # type: ignore[attr-defined]
+    if held:
+        (first, its_causes) = held[0]
+        self.holds_back = []  # type: ignore[attr-defined]
+        _send(self, messages, now, causes)
+        _send(self, [first], now, its_causes)
+
+
+# Memory
+
+
+def _vector_not_kept(self: Record, message: Addressed, causes: Causes | None) -> bool:
+    self.seen[message.origin] = message.seq - 1
+    return _add(self, message, causes)
+
+
+def _members_forget(self: LocalGroup) -> list[MessageId]:
+    news = _confirmed(self)
+    self.record.settle(news)
+    return news
+
+
+def _reported_at_once(self: ServersGroup, everybody_below_has: Callable[[Addressed], bool]) -> None:
+    _report(self, truth)
+
+
+def _settled_by_itself(self: ServersGroup, message: MessageId) -> bool:
+    """Calls stable what its own seat has reported."""
+    place = self._place.get(message)
+    return self.record.has(message) and (place is None or self.reports[self.seat][place[0]] >= place[1])
+
+
+# The flush
+
+
+def _tells_nothing(self: LocalGroup) -> list[Told]:
+    return []
+
+
+def _hears_nothing(self: ServersGroup, now: Nanos) -> None:
+    """Begins a view with what it knows by itself."""
+    for seat in range(self.size):
+        self.states.setdefault(seat, State((), 0))
+    _maybe_install(self, now)
+
+
+def _any_order(states: Sequence[State], seat_of: Callable[[ProcessId], int]) -> Agreement:
+    found = agree(states, seat_of)
+    return found._replace(agreed=sorted(found.agreed, key=lambda told: (told.message.seq, -told.message.origin)))
+
+
+def _own_list_only(states: Sequence[State], seat_of: Callable[[ProcessId], int]) -> Agreement:
+    """Leaves out what came from the last seat."""
+    found = agree(states, seat_of)
+    last = len(states) - 1
+    return found._replace(agreed=[each for each in found.agreed if seat_of(each.message.origin) != last])
+
+
+_arrived = DaisyProcess._arrived
+_add = Record.add
+_confirmed = LocalGroup.confirmed
+_report, _maybe_install, _send = ServersGroup.report, ServersGroup._maybe_install, ServersGroup.send
+
+
+def _mutant(name: str, mistake: str, *patches: tuple[object, str, object]) -> Mutant:
+    return Mutant(f"daisy-{name}", "causal", mistake, patches, "daisy")
+
+
+DAISY_MUTANTS: tuple[Mutant, ...] = (
+    _mutant(
+        "on-receipt",
+        "a server passes on what is not causally deliverable yet",
+        (ServersGroup, "_hand_over", _on_receipt),
+    ),
+    _mutant("vector-leaks", "a vector of one group gets into another", (DaisyProcess, "_arrived", _vector_leaks)),
+    _mutant(
+        "for-everybody", "members deliver some of what is not for them", (DaisyProcess, "_arrived", _for_everybody)
+    ),
+    _mutant("not-fifo", "a server sends on the newest first", (ServersGroup, "send", _newest_first)),
+    _mutant("vector-not-kept", "nobody remembers what was delivered", (Record, "add", _vector_not_kept)),
+    _mutant(
+        "members-forget",
+        "members forget what is stable in their group only",
+        (LocalGroup, "confirmed", _members_forget),
+    ),
+    _mutant(
+        "reported-at-once",
+        "a server reports what its group does not have yet",
+        (ServersGroup, "report", _reported_at_once),
+    ),
+    _mutant(
+        "settled-by-itself",
+        "a server calls stable what only its own group has",
+        (ServersGroup, "everybody_has", _settled_by_itself),
+    ),
+    _mutant("tells-nothing", "a new server does not tell what its group has", (LocalGroup, "tell_up", _tells_nothing)),
+    _mutant(
+        "hears-nothing",
+        "a server goes on without the state of the others",
+        (ServersGroup, "_maybe_install", _hears_nothing),
+    ),
+    _mutant("any-order", "the flush orders messages by number", (daisy_servers, "agree", _any_order)),
+    _mutant("seat-left-out", "the flush leaves out what came from one seat", (daisy_servers, "agree", _own_list_only)),
+)
+"""All in three groups of four, whose servers crash one after the other."""

@@ -1,0 +1,107 @@
+"""`[systems.NAME.daisy]`: what is taken, and what is refused, with its key, its reason and its way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.interconnect.daisy_tree import NONE, DaisyTree, tree_of
+from isthmus.interconnect.problem import Problem, TopologyError
+from isthmus.interconnect.topology_file import parse
+
+TREE = """
+[systems.shop]
+kind = "embedded"
+order = "causal"
+processes = ["a1", "a2", "b1", "b2", "c1", "c2"]
+
+[systems.shop.daisy.parts.east.parts.a]
+processes = ["a1", "a2"]
+
+[systems.shop.daisy.parts.east.parts.b]
+processes = ["b1", "b2"]
+
+[systems.shop.daisy.parts.c]
+processes = ["c1", "c2"]
+"""
+OTHER = """
+[systems.depot]
+kind = "embedded"
+order = "causal"
+processes = ["p"]
+gateways = 1
+"""
+
+
+def refused(text: str) -> list[Problem]:
+    with pytest.raises(TopologyError) as caught:
+        parse(text, "t.toml", allow_unsafe=True)
+    return caught.value.problems
+
+
+def tree() -> DaisyTree:
+    system = parse(TREE, "t.toml").system("shop")
+    assert system.daisy is not None
+    return tree_of(system.daisy, system.processes.index)
+
+
+def test_groups_have_numbers_from_the_top_down_and_a_seat_in_the_group_above() -> None:
+    groups = tree().groups
+    assert [(group.name, group.parent, group.seat) for group in groups] == [
+        ("", NONE, NONE),
+        ("east", 0, 0),
+        ("east.a", 1, 0),
+        ("east.b", 1, 1),
+        ("c", 0, 1),
+    ]
+    assert [group.everybody for group in groups] == [(0, 1, 2, 3, 4, 5), (0, 1, 2, 3), (0, 1), (2, 3), (4, 5)]
+
+
+def test_a_message_goes_up_for_those_outside_and_down_for_those_below() -> None:
+    daisy = tree()
+    assert not daisy.goes_out(2, (0, 1))
+    assert daisy.goes_out(2, (0, 2))
+    assert not daisy.goes_out(1, (0, 2))
+    assert daisy.goes_in(4, (0, 5))
+    assert not daisy.goes_in(4, (0, 3))
+    assert [daisy.seat_of(1, process) for process in range(6)] == [0, 0, 1, 1, NONE, NONE]
+    assert [group.number for group in daisy.path(3)] == [3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "reason", "way_out"),
+    [
+        ('order = "causal"', 'order = "fifo"', "order", "a daisy keeps causal order, not fifo", "write order"),
+        ('kind = "emb', 'gateways = 1\nkind = "emb', "gateways", "a daisy has none", "remove it"),
+        ('kind = "emb', 'standby = ["a1"]\nkind = "emb', "standby", "is for single groups", "remove it"),
+        ('kind = "emb', 'delivery = "fast"\nkind = "emb', "delivery", "a quorum of the group holds it", "remove it"),
+        ('["c1", "c2"]', '["c1", "a1"]', "daisy.parts.c.processes[1]", "a1 is in two groups", "remove it from one"),
+        ('["c1", "c2"]', '["c1"]', "daisy", "c2 is in no group", "add it to the processes"),
+        ('["c1", "c2"]', '["c1", "c3"]', "daisy.parts.c.processes[1]", 'no process "c3"', "its processes are"),
+        ('["c1", "c2"]', "[]", "daisy.parts.c", "a group of nobody", "list processes, or parts"),
+        ("parts.c]", "parts.east]", "daisy.parts.east.processes", "a group has processes or parts", "a part of their"),
+        ("parts.c]", 'parts."c d"]', 'daisy.parts."c d"', "is not a name", "use letters"),
+        ('processes = ["c1"', 'procesess = ["c1"', "daisy.parts.c.procesess", "unknown key", "did you mean"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(old: str, new: str, key: str, reason: str, way_out: str) -> None:
+    assert old in TREE
+    problems = refused(TREE.replace(old, new, 1))
+    found = [each for each in problems if each.key == f"systems.shop.{key}"]
+    assert found, [str(problem) for problem in problems]
+    assert reason in found[0].reason
+    assert way_out in found[0].way_out
+
+
+def test_a_join_to_a_daisy_is_refused_because_it_carries_broadcasts() -> None:
+    join = '[[joins]]\nbetween = ["shop", "depot"]\norder = "causal"\n'
+    (problem,) = refused(TREE + OTHER + join)
+    assert problem.key == "joins[0].between[0]"
+    assert problem.reason == "shop is a daisy: its messages go to some processes each, and a join carries broadcasts"
+    assert problem.way_out == "remove this join, or systems.shop.daisy"
+
+
+def test_a_daisy_stands_alone_and_nobody_comes_back_to_it() -> None:
+    (problem,) = refused(TREE + OTHER)
+    assert (problem.key, problem.way_out) == ("systems.shop.daisy", "give it a file of its own")
+    (problem,) = refused(f"{TREE}[simulation.faults]\njoins = 1\n")
+    assert (problem.key, problem.reason) == ("simulation.faults.joins", "nobody comes back to a daisy")
