@@ -198,7 +198,9 @@ class Nemesis:
         host = self.world.hosts[leave.slot]
         endpoint = host.endpoint
         if host.alive and host.doomed is None and self._can_spare(host):
-            if isinstance(endpoint, (GroupMember, DaisyProcess)):
+            if isinstance(endpoint, GatewayMember):
+                self.world.sometimes.reach("gateway left")
+            if isinstance(endpoint, (GroupMember, DaisyProcess, GatewayMember)):
                 self.world.step(host, endpoint.leave)
 
 

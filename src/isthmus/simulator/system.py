@@ -20,7 +20,7 @@ from isthmus.ordering.window import GroupSettings
 from isthmus.simulator.faults import draw_plan
 from isthmus.simulator.lives import Lives
 from isthmus.simulator.media import Medium, MediumName
-from isthmus.simulator.nemesis import Nemesis
+from isthmus.simulator.nemesis import Nemesis, group_of
 from isthmus.simulator.workload import Application
 from isthmus.simulator.world import Host, World
 from isthmus.trace.schema import Role
@@ -177,7 +177,8 @@ class SimulatedSystem:
         return all(any(fellow not in slots and self._serves(fellow) for fellow in plan.fellows) for plan in self.joins)
 
     def _serves(self, slot: int) -> bool:
-        return self._is_there(slot) and self.world.hosts[slot].doomed is None
+        host = self.world.hosts[slot]
+        return self._is_there(slot) and host.doomed is None and not group_of(host).membership.leaving
 
     def _is_there(self, slot: int) -> bool:
         host = self.world.hosts[slot]
