@@ -1,7 +1,7 @@
 """A streaming query in an OS process of its own, for whoever wants to kill it.
 
 Reads logs with the isthmus source into Parquet with Spark's own exactly-once file sink, until it is killed. With
-`connect`, it is a client of a Spark Connect server instead, and ends when everything there is has been read.
+`connect`, it is a client of a Spark Connect server; there it first reads the logs as a table as well, and counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOCAL = (
 )
 
 
-def main(mode: str, limit: str, checkpoint: str, sink: str, *paths: str) -> None:
+def main(mode: str, limit: str, checkpoint: str, sink: str, counted: str, *paths: str) -> None:
     if mode == "connect":
         from pyspark.sql import SparkSession
 
@@ -42,17 +42,12 @@ def main(mode: str, limit: str, checkpoint: str, sink: str, *paths: str) -> None
 
         spark = spark_session("local[2]", driver_memory="1g", shuffle_partitions=2, settings=QUICK)
     register(spark)
-    reader = spark.readStream.format("isthmus").option("events", "send,deliver").option("maxRowsPerBatch", limit)
-    rows = reader.option("path", json.dumps(paths)).load()
-    writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-    if mode == "connect":
-        writer = writer.trigger(availableNow=True)
-    query = writer.start(sink)
-    query.awaitTermination()
     if mode == "connect":
         read = spark.read.format("isthmus").option("events", "send,deliver").option("path", json.dumps(paths)).load()
-        Path(sink, "_counts.json").write_text(json.dumps([spark.read.parquet(sink).count(), read.count()]))
-    spark.stop()
+        Path(counted).write_text(str(read.count()))
+    reader = spark.readStream.format("isthmus").option("events", "send,deliver").option("maxRowsPerBatch", limit)
+    rows = reader.option("path", json.dumps(paths)).load()
+    rows.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(sink).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,8 @@ def command(mode: str, limit: int, *arguments: Path) -> list[str]:
 def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
     spark: SparkSession, events: list[Event], tmp_path: Path
 ) -> None:
-    checkpoint, sink = tmp_path / "checkpoint", tmp_path / "sink"
+    """The same query, as a program of its own, as a client of Spark Connect, and here."""
+    checkpoint, sink, counted = tmp_path / "checkpoint", tmp_path / "sink", tmp_path / "counted"
     paths = [tmp_path / site for site in SITES]
     logs = Trickle(tmp_path, events, Random(2))
     logs.write_share(2 / 3)
@@ -148,11 +149,11 @@ def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
     def committed() -> set[int]:
         return batches_in(checkpoint / "commits")
 
-    with child(command("classic", limit, checkpoint, sink, *paths)) as process:
+    with child(command("classic", limit, checkpoint, sink, counted, *paths)) as process:
         stop_in(process, lambda: bool(planned() - committed() - {0}), "a batch is under way")
 
     available = json.loads(json.dumps(_greatest_cut(paths)))
-    with child(command("classic", limit, checkpoint, sink, *paths)):
+    with child(command("connect", limit, checkpoint, sink, counted, *paths)):
         wait_until(
             lambda: planned() == committed() and _cut_of(checkpoint, max(committed())) == available,
             "everything there is has been read",
@@ -165,6 +166,7 @@ def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
 
     rows = rows_of(spark.read.parquet(str(sink)))
     assert len(rows) == len({row["id"] for row in rows}), "nothing twice"
+    assert int(counted.read_text()) == sum(row["index"] < available.get(_log_of(row), 0) for row in rows)
     order, wanted = Order(events), places(events)
     start: dict[str, int] = {}
     for number in sorted(planned()):
@@ -188,19 +190,6 @@ def _greatest_cut(paths: list[Path]) -> dict[str, int]:
     query = Query(*paths)
     query.next_batch()
     return query.start
-
-
-@pytest.mark.timeout(2 * PATIENCE)
-def test_it_works_over_spark_connect(events: list[Event], tmp_path: Path) -> None:
-    if find_spec("grpc") is None:
-        pytest.skip("needs pyspark[connect]")
-    for site in SITES:
-        write(tmp_path / site, [row for row in events if row.system == site])
-    paths = [tmp_path / name for name in ("checkpoint", "sink", *SITES)]
-    with child(command("connect", len(places(events)) // 2, *paths)) as process:
-        assert process.wait(PATIENCE) == 0
-    count = len(places(events))
-    assert json.loads((tmp_path / "sink/_counts.json").read_text()) == [count, count]
 
 
 # The example ----------------------------------------------------------------------------------------------------------

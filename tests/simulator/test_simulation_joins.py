@@ -13,7 +13,7 @@ from isthmus.core.pdu import Block, LinkPdu, Progress, Resume
 from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.run import Outcome
-from isthmus.simulator.soak import CLUSTERS, GROUPS, JOINED, run_chunk, soak, sources
+from isthmus.simulator.soak import ACKNOWLEDGED, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
 from isthmus.simulator.sometimes import Sometimes
 from isthmus.simulator.stability_check import too_early
 from isthmus.simulator.standard import standard_group
@@ -77,7 +77,7 @@ def test_the_campaign_covers_both_orders_all_shares_and_all_kinds_of_systems() -
 
 def test_a_campaign_shares_its_runs_evenly_and_counts_what_it_saw() -> None:
     files = sources(EXAMPLES)
-    assert len(files) == len(GROUPS) + len(JOINED) + len(CLUSTERS)
+    assert len(files) == len(GROUPS) + len(JOINED) + len(CLUSTERS) + len(ACKNOWLEDGED) + len(DAISIES)
     *_, tallies = soak(files[:2], 5, 5, jobs=1)
     assert [(tally.name, tally.runs) for tally in tallies] == [("fifo-group", 3), ("causal-group", 2)]
     alone = run_chunk(files[1], range(5, 7))

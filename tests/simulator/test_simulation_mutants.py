@@ -17,6 +17,24 @@ from isthmus.simulator.standard import Scenario, standard
 LIMIT = 300
 """Most take one to ten seeds, the most elusive (`place-not-safe`) about ninety."""
 
+CAUGHT_AT = {
+    "answers-forgotten": 24,
+    "answers-not-awaited": 24,
+    "early-blocks-dropped": 17,
+    "late-carried-again": 9,
+    "lost-fellow-ignored": 5,
+    "new-peer-ignored": 7,
+    "newcomer-without-messages": 19,
+    "number-skipped": 6,
+    "old-epochs-accepted": 19,
+    "older-epochs-not-awaited": 78,
+    "place-not-safe": 91,
+    "settled-when-delivered": 20,
+    "window-ignored": 18,
+}
+"""The first seeds that caught the elusive ones: a hunt that begins there takes seconds less, and can fail like any other.
+`isthmus bench mutants` hunts from the first seed on."""
+
 SCENARIOS: tuple[Scenario, ...] = tuple(
     dict.fromkeys(mutant.scenario for mutant in (*JOIN_MUTANTS, *RESTART_MUTANTS, *CLUSTER_MUTANTS))
 )
@@ -26,7 +44,7 @@ CLEAN = 8
 
 @pytest.mark.parametrize("mutant", CATALOGUE, ids=lambda mutant: mutant.name)
 def test_the_mutant_is_caught(mutant: Mutant) -> None:
-    catch = hunt(mutant, LIMIT)
+    catch = hunt(mutant, LIMIT, CAUGHT_AT.get(mutant.name, 1))
     assert catch.seeds, f"{mutant.name} got away for {LIMIT} seeds: {mutant.mistake}"
 
 

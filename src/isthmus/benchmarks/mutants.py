@@ -24,9 +24,10 @@ class Catch(Struct, frozen=True):
     by: str
 
 
-def hunt(mutant: Mutant, limit: int = SEED_LIMIT, jobs: int = 1) -> Catch:
-    """Run seeds 1, 2, 3, … of its scenario with this mistake until a run fails."""
-    outcomes = run_seeds(standard(mutant.scenario, mutant.order), range(1, limit + 1), mutant=mutant.name, jobs=jobs)
+def hunt(mutant: Mutant, limit: int = SEED_LIMIT, first: int = 1) -> Catch:
+    """Run seeds `first`, `first` + 1, … of its scenario with this mistake until a run fails."""
+    seeds = range(first, first + limit)
+    outcomes = run_seeds(standard(mutant.scenario, mutant.order), seeds, mutant=mutant.name, jobs=1)
     for count, outcome in enumerate(outcomes, 1):
         if outcome.violated:
             violated = [verdict.property for verdict in outcome.report.violated]
