@@ -9,7 +9,7 @@ import pytest
 from runtime_support import run_test, until
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Hold, View
+from isthmus.core.endpoint import Hold, Staged, View
 from isthmus.core.ids import Directory, ProcessName
 from isthmus.core.message import Batch, Message
 from isthmus.runtime.recorder import TraceRecorder
@@ -31,6 +31,7 @@ def test_everything_that_is_told_becomes_rows_that_make_sense() -> None:
         told.view(View(1, (0, 1)))
         told.sent(5, [b"a", b"bc"])
         told.held([Hold(BATCH, "delivered", 0, 4)])
+        told.staged([Staged("receive", BATCH)])
         told.delivered(BATCH)
         told.stable(BATCH)
         told.ended("leave", "left")
@@ -38,7 +39,21 @@ def test_everything_that_is_told_becomes_rows_that_make_sense() -> None:
 
     rows = run_test(scenario())
     assert [row.event for row in rows] == [
-        *("start", "view", "send", "send", "hold", "hold", "deliver", "deliver", "stable", "stable", "leave")
+        *(
+            "start",
+            "view",
+            "send",
+            "send",
+            "hold",
+            "hold",
+            "receive",
+            "receive",
+            "deliver",
+            "deliver",
+            "stable",
+            "stable",
+            "leave",
+        )
     ]
     assert [row.index for row in rows] == list(range(len(rows)))
     assert all(problem(row) is None for row in rows)
@@ -48,7 +63,7 @@ def test_everything_that_is_told_becomes_rows_that_make_sense() -> None:
         ("p1", 6, 2),
     ]
     assert (rows[4].peer, rows[4].note) == ("madrid/p1", "waits until batch 4 of madrid/p1 is delivered")
-    assert rows[6].control_bytes == (len(body_of(BATCH)) - 10) // 2
+    assert rows[6].control_bytes == rows[8].control_bytes == (len(body_of(BATCH)) - 10) // 2
     assert rows[-1].note == "left"
 
 

@@ -32,7 +32,7 @@ CAUGHT_AT = {
     "settled-when-delivered": 20,
     "window-ignored": 18,
 }
-"""The first seeds that caught the elusive ones: a hunt that begins there takes seconds less, and can fail like any other.
+"""The first seeds that caught the elusive ones: a hunt that begins there takes seconds less, and may fail as well.
 `isthmus bench mutants` hunts from the first seed on."""
 
 SCENARIOS: tuple[Scenario, ...] = tuple(

@@ -36,7 +36,8 @@ from isthmus.core.endpoint import View
 from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.assembly import MemberFactory, OrderName, SystemSpec, group_member, start_member
+from isthmus.runtime.assembly import MemberFactory, OrderName, SystemSpec, group_member, provide_medium, start_member
+from isthmus.runtime.hub import Hub
 from isthmus.runtime.loop import run
 from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.node import Node, Outcome
@@ -89,6 +90,7 @@ class EmbeddedSystem:
         name: str = "embedded",
         callbacks: Mapping[str, OnBatch] | None = None,
         make_member: MemberFactory = group_member,
+        make_driver: Callable[..., MemberDriver] = MemberDriver,
         close_within: float = 10.0,
         patience: float = 0.1,
         **settings: Any,
@@ -97,9 +99,11 @@ class EmbeddedSystem:
         self._plan = partial(plan, processes, order, system=name, **settings)
         self._callbacks = callbacks or {}
         self._make_member = make_member
+        self._make_driver = make_driver
         self._close_within = close_within
         self._patience = patience
         self._processes: dict[str, EmbeddedProcess] = {}
+        self._hub: Hub | None = None
 
     @property
     def processes(self) -> list[str]:
@@ -110,6 +114,12 @@ class EmbeddedSystem:
 
     async def __aenter__(self) -> Self:
         self.spec, listeners = self._plan()
+        try:
+            self.spec, self._hub = await provide_medium(self.spec)
+        except BaseException:
+            for listener in listeners.values():
+                listener.close()
+            raise
         names = self.spec.directory()
         starting: dict[str, asyncio.Task[MemberDriver]] = {}
         try:
@@ -121,12 +131,14 @@ class EmbeddedSystem:
                         listener,
                         on_batch=self._callbacks.get(process),
                         make_member=self._make_member,
+                        make_driver=self._make_driver,
                     )
                     starting[process] = group.create_task(member)
         except BaseExceptionGroup as failures:
             for task in starting.values():
                 if not task.cancelled() and task.exception() is None:
                     task.result().kill("another process of the system could not start")
+            self._unplug()
             raise failures.exceptions[0] from None
         self._processes = {process: EmbeddedProcess(task.result(), names) for process, task in starting.items()}
         return self
@@ -135,6 +147,10 @@ class EmbeddedSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _unplug(self) -> None:
+        if self._hub is not None:
+            self._hub.close()
 
     async def close(self) -> list[str]:
         """End the whole system, after everything accepted has become stable or the time for that is over."""
@@ -146,6 +162,7 @@ class EmbeddedSystem:
             await asyncio.wait(stability, timeout=self._close_within)
         await asyncio.gather(*(driver.close() for driver in drivers))
         await asyncio.gather(*stability, return_exceptions=True)
+        self._unplug()
         return [f"{driver.mesh.me.label}: {driver.stopped}" for driver in drivers if driver.stopped.unstable]
 
 

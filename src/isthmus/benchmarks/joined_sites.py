@@ -53,7 +53,7 @@ PATIENCE = 30.0
 
 _PORTS = range(20_000, 32_000)
 """Below those that the kernel gives to whoever calls somebody."""
-_ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(isthmus.__file__).parents[1])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(isthmus.__file__).parents[1])}
 _LONGEST_ANSWER = 1 << 26
 
 Value = TypeVar("Value")
@@ -148,7 +148,7 @@ class Child:
             *(sys.executable, "-m", "isthmus.benchmarks.site_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=_ENVIRONMENT,
+            env=ENVIRONMENT,
             limit=_LONGEST_ANSWER,
         )
         self._number = 0
@@ -264,7 +264,7 @@ class Lines:
         with self._log.open("wb") as log:
             # It tells of every call that nobody takes, and while gateways are dead there are many.
             self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=log, env=_ENVIRONMENT
+                *command, stdin=pipe, stdout=pipe, stderr=log, env=ENVIRONMENT
             )
         for _ in self._ends:
             await self._said()

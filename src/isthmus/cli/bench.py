@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from isthmus.benchmarks import core, kills, memory, mutants, wan
-from isthmus.cli import bench_audit, bench_source
+from isthmus.cli import bench_acknowledged, bench_audit, bench_hierarchies, bench_source
 from isthmus.cli.console import (
     HOLDS,
     VIOLATED,
@@ -39,6 +39,8 @@ class Name(StrEnum):
     KILLS = "kills"
     AUDIT = "audit"
     SOURCE = "source"
+    HIERARCHIES = "hierarchies"
+    ACKNOWLEDGED = "acknowledged"
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +57,9 @@ def bench(
     audit_deliveries: Annotated[int, typer.Option(help="audit: how many deliveries.", min=10_000)] = 10_000_000,
     audit_case: Annotated[str, typer.Option(help="audit: only the case of this name, or those with this in it.")] = "",
     rows: Annotated[int, typer.Option(help="source: how many rows.", min=10_000)] = 1_000_000,
+    traces: Annotated[Path | None, typer.Option(help="hierarchies, acknowledged: keep the traces here.")] = None,
+    pdus: Annotated[int, typer.Option(help="acknowledged: PDUs of the long run of TO and of PO.", min=0)] = 20_000,
+    within: Annotated[float, typer.Option(help="acknowledged: seconds for each of them to send.", min=1)] = 1800,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Run benchmarks."""
@@ -66,6 +71,8 @@ def bench(
         Name.KILLS: lambda output: _kills(rounds, output),
         Name.AUDIT: lambda output: bench_audit.bench(audit_deliveries, audit_case, output),
         Name.SOURCE: lambda output: bench_source.bench(rows, output),
+        Name.HIERARCHIES: lambda output: bench_hierarchies.bench(traces, output),
+        Name.ACKNOWLEDGED: lambda output: bench_acknowledged.bench(pdus, within, traces, output),
     }
     results: dict[str, Any] = {}
     worst = HOLDS

@@ -11,13 +11,15 @@ import typer
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
 from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
-from isthmus.simulator import counts_of_acknowledgements, counts_of_clusters, counts_of_joins
+from isthmus.simulator import counts_of_acknowledgements, counts_of_clusters, counts_of_daisies, counts_of_joins
 from isthmus.simulator.counts import HEARTBEAT, Row, Section, Unit
+from isthmus.simulator.counts_of_clusters import FIGURE_7_SITES
 
 SECTIONS: tuple[Section, ...] = (
     *counts_of_joins.SECTIONS,
     *counts_of_clusters.SECTIONS,
     *counts_of_acknowledgements.SECTIONS,
+    *counts_of_daisies.SECTIONS,
 )
 """Every claim that is counted, in the order of the table."""
 
@@ -33,6 +35,9 @@ def counts(
     plot: Annotated[
         Path | None, typer.Option(help="Write Fig. 7 of cluster (loads over b), as counted, to this SVG file.")
     ] = None,
+    plot_headers: Annotated[
+        Path | None, typer.Option(help="Write header bytes over n, for all kinds of systems, to this SVG file.")
+    ] = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Count what the papers count, and compare. Exit code 1: a count differs from its formula."""
@@ -43,7 +48,12 @@ def counts(
     chosen = [known[name] for name in dict.fromkeys(names)] if names else list(SECTIONS)
     counted = [(section, section.count()) for section in tracked(chosen, len(chosen), "counting")]
     if plot is not None:
-        _plot(plot)
+        title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {FIGURE_7_SITES})"
+        _write("--plot", plot, line_chart(title, "b, clusters of layer 1", "λ", counts_of_clusters.figure_7()))
+    if plot_headers is not None:
+        title = "Header bytes of one message over all its hops, in an idle system"
+        chart = line_chart(title, "n, processes", "bytes", counts_of_daisies.curves(), logarithmic=True)
+        _write("--plot-headers", plot_headers, chart)
     wrong = [row for _, rows in counted for row in rows if not row.holds]
     if output is Output.JSON:
         print_json({"holds": not wrong, "counts": [_result(section, rows) for section, rows in counted]})
@@ -54,13 +64,11 @@ def counts(
     return VIOLATED if wrong else HOLDS
 
 
-def _plot(file: Path) -> None:
-    curves = counts_of_clusters.figure_7()
-    title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {counts_of_clusters.FIGURE_7_SITES})"
+def _write(option: str, file: Path, chart: str) -> None:
     try:
-        file.write_text(line_chart(title, "b, clusters of layer 1", "λ", curves), encoding="utf-8")
+        file.write_text(chart, encoding="utf-8")
     except OSError as error:
-        fail(f"--plot {file}: {error.strerror or error}; choose a file that can be written")
+        fail(f"{option} {file}: {error.strerror or error}; choose a file that can be written")
 
 
 def _result(section: Section, rows: list[Row]) -> dict[str, Any]:

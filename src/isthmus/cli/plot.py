@@ -5,48 +5,74 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from html import escape
+from math import ceil, floor, log10
+from typing import NamedTuple
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 60, 180, 40, 50
-COLOURS = ("#1f6fb2", "#c0392b", "#27824a", "#8a5a00")
+COLOURS = ("#1f6fb2", "#c0392b", "#27824a", "#8a5a00", "#6b3fa0", "#00808a", "#b0306a", "#555555")
 TICKS = 5
+LINE_HEIGHT = 14
 
 Point = tuple[int | float | Fraction, int | float | Fraction]
 
 
-def line_chart(title: str, across: str, up: str, curves: Mapping[str, Sequence[Point]]) -> str:
-    """The chart as one SVG document. Both axes begin at 0."""
+class Axis(NamedTuple):
+    """Round numbers from one end to the other, and whether they grow by steps or by factors."""
+
+    ticks: list[float]
+    logarithmic: bool
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, from 0 to 1."""
+        first, last = self.ticks[0], self.ticks[-1]
+        if self.logarithmic:
+            return log10(value / first) / log10(last / first)
+        return (value - first) / (last - first)
+
+
+def line_chart(
+    title: str, across: str, up: str, curves: Mapping[str, Sequence[Point]], *, logarithmic: bool = False
+) -> str:
+    """The chart as one SVG document. Both axes begin at 0, or are logarithmic."""
     points = [(float(x), float(y)) for curve in curves.values() for x, y in curve]
-    most_x, step_x = _scale(max(x for x, _ in points))
-    most_y, step_y = _scale(max(y for _, y in points))
+    scale = _powers if logarithmic else _steps
+    along, aside = scale([x for x, _ in points]), scale([y for _, y in points])
 
     def place(x: float, y: float) -> tuple[float, float]:
         return (
-            round(LEFT + x / most_x * (WIDTH - LEFT - RIGHT), 1),
-            round(HEIGHT - BOTTOM - y / most_y * (HEIGHT - TOP - BOTTOM), 1),
+            round(LEFT + along.share(x) * (WIDTH - LEFT - RIGHT), 1),
+            round(HEIGHT - BOTTOM - aside.share(y) * (HEIGHT - TOP - BOTTOM), 1),
         )
 
     font = 'font-family="sans-serif" font-size="12"'
+    left, bottom = along.ticks[0], aside.ticks[0]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {font}>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{LEFT}" y="22" font-size="14">{escape(title)}</text>',
-        _text(*place(most_x / 2, 0), across, dy=38, anchor="middle"),
+        _text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - BOTTOM, across, dy=38, anchor="middle"),
         _text(LEFT, TOP - 6, up, anchor="middle"),
     ]
-    for number in range(round(most_x / step_x) + 1):
-        x, y = place(number * step_x, 0)
-        parts.append(_text(x, y, f"{number * step_x:g}", dy=18, anchor="middle"))
-    for number in range(round(most_y / step_y) + 1):
-        (x, y), (end, _) = place(0, number * step_y), place(most_x, 0)
+    for tick in along.ticks:
+        x, y = place(tick, bottom)
+        parts.append(_text(x, y, _number(tick), dy=18, anchor="middle"))
+    for tick in aside.ticks:
+        (x, y), (end, _) = place(left, tick), place(along.ticks[-1], bottom)
         parts.append(f'<line x1="{x}" y1="{y}" x2="{end}" y2="{y}" stroke="#ddd"/>')
-        parts.append(_text(x - 8, y, f"{number * step_y:g}", dy=4, anchor="end"))
+        parts.append(_text(x - 8, y, _number(tick), dy=4, anchor="end"))
+    ends: list[tuple[float, float, str, str]] = []
     for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
         placed = [place(float(x), float(y)) for x, y in curve]
         line = " ".join(f"{x},{y}" for x, y in placed)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in placed]
-        parts.append(_text(placed[-1][0] + 8, placed[-1][1], name, dy=4, colour=colour))
+        ends.append((placed[-1][1], placed[-1][0], name, colour))
+    above = 0.0
+    for y, x, name, colour in sorted(ends):
+        # Curves that end close together have their names one below the other.
+        above = max(y, above + LINE_HEIGHT)
+        parts.append(_text(x + 8, above, name, dy=4, colour=colour))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -54,8 +80,13 @@ def _text(x: float, y: float, text: str, dy: int = 0, anchor: str = "start", col
     return f'<text x="{x}" y="{round(y + dy, 1)}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
 
 
-def _scale(most: float) -> tuple[float, float]:
-    """The end of an axis and the distance of its ticks: 1, 2 or 5 times a power of ten, about five of them."""
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+
+
+def _steps(values: Sequence[float]) -> Axis:
+    """From 0 in steps of 1, 2 or 5 times a power of ten, about five of them."""
+    most = max(values)
     step = 1.0
     while step * TICKS < most:
         step *= 10
@@ -65,5 +96,10 @@ def _scale(most: float) -> tuple[float, float]:
         if step * part * TICKS >= most:
             step *= part
             break
-    ticks = -(-most // step)
-    return ticks * step, step
+    return Axis([number * step for number in range(round(-(-most // step)) + 1)], False)
+
+
+def _powers(values: Sequence[float]) -> Axis:
+    """Powers of ten around everything."""
+    first, last = floor(log10(min(values))), ceil(log10(max(values)))
+    return Axis([10.0**power for power in range(first, max(last, first + 1) + 1)], True)

@@ -16,7 +16,8 @@ from msgspec import structs
 from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.cli.load import Load, send_steadily
-from isthmus.cli.run_clusters import run_clusters
+from isthmus.cli.run_acknowledged import MediumName, MediumOptions, medium_address, on_medium, run_hub
+from isthmus.cli.run_addressed import run_addressed
 from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
@@ -25,6 +26,7 @@ from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.assembly import SystemSpec
 from isthmus.runtime.clusters import ClusterSite
+from isthmus.runtime.daisy import DaisySite
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver
@@ -55,24 +57,35 @@ def run(
     ] = None,
     journal_sync: Annotated[bool, typer.Option(help="Have the journal on the disk itself, at every step.")] = False,
     duration: Annotated[str | None, typer.Option(help='Stop after this long, such as "10s".')] = None,
+    medium: Annotated[
+        MediumName,
+        typer.Option(help="With [acknowledged]: what carries its PDUs; auto: multicast for po, if there is any."),
+    ] = MediumName.AUTO,
+    loss: Annotated[
+        float, typer.Option(help="With [acknowledged]: the chance that a process misses a PDU.", min=0, max=0.9)
+    ] = 0,
+    loss_seed: Annotated[int, typer.Option(help="The seed of what is missed.")] = 0,
+    hub: Annotated[
+        bool, typer.Option("--hub", help="Run the hub here, and no process but those of --process.")
+    ] = False,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Run the processes of one site until SIGTERM, SIGINT or --duration. What was accepted is seen through."""
     loaded = load(topology)
     system = _embedded(loaded, site)
-    if system.acknowledged is not None:
-        fail(f"{topology}: systems.{site}.acknowledged: {system.acknowledged.protocol} is simulated only; remove it")
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
-    chosen = process or list(system.founders)
-    if system.daisy is not None:
-        fail(f"{topology}: systems.{site} is a daisy, and those only run in isthmus simulate so far")
-    if system.clusters is not None and (joining or lines or life is not None):
-        fail(f"{topology}: systems.{site} is made of clusters: --joining, --lines and --life are for groups")
+    chosen = process or ([] if hub else list(system.founders))
+    on_the_medium = MediumOptions(medium, loss, loss_seed, hub)
+    on_the_medium.check(str(topology), system)
+    if (system.clusters or system.daisy) and (joining or lines or life is not None):
+        what = "is made of clusters" if system.clusters else "is a daisy"
+        fail(f"{topology}: systems.{site} {what}: --joining, --lines and --life are for groups")
     life = _life(loaded, system, chosen, life)
     if life and not process:
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
     spec, listeners = _plan(loaded, system, chosen, run_name)
     spec = structs.replace(spec, trace=str(trace) if trace is not None else None, trace_sync=trace_sync, life=life)
+    spec = on_the_medium.apply(system, spec)
     try:
         seconds = parse_duration(duration) / SECOND if duration else None
     except ValueError as error:
@@ -81,9 +94,13 @@ def run(
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load_here = Load(rate, size, seconds or float("inf")) if rate else None
     if system.clusters is not None:
-        return run_clusters(ClusterSite(loaded, system, spec), listeners, load_here, seconds, output)
+        return run_addressed(ClusterSite(loaded, system, spec), listeners, load_here, seconds, output)
+    if system.daisy is not None:
+        return run_addressed(DaisySite(loaded, system, spec), listeners, load_here, seconds, output)
+    if not chosen:
+        return run_hub(spec, medium_address(system), seconds)
     site_here = Site(loaded, site, spec, journal_sync=journal_sync)
-    job = Job(site_here, listeners, joining, load_here, seconds, lines)
+    job = Job(site_here, listeners, joining, load_here, seconds, lines, hub)
     outcome = run_loop(job.run())
     _report(job, outcome, output)
     return HOLDS if outcome.clean else VIOLATED
@@ -100,6 +117,7 @@ class Job:
         load: Load | None,
         seconds: float | None,
         lines: bool,
+        hub: bool = False,
     ) -> None:
         self.site = site
         self.spec = site.spec
@@ -108,15 +126,28 @@ class Job:
         self.load = load
         self.seconds = seconds
         self.lines = lines
+        here = {name.partition("+")[0] for name in listeners}
+        self.provides_medium = hub or here >= set(site.system.founders)
         self.delivered = 0
         self.accepted: dict[str, int] = {}
         self.names = site.names
 
     async def run(self) -> Outcome:
+        at = medium_address(self.site.system)
+        try:
+            async with on_medium(self.spec, at, provides=self.provides_medium) as self.site.spec:
+                return await self._run()
+        finally:
+            for listener in self.listeners.values():
+                listener.close()
+
+    async def _run(self) -> Outcome:
         starting = [self._start(name, listener) for name, listener in self.listeners.items()]
         drivers = dict(zip(self.listeners, await asyncio.gather(*starting), strict=True))
         err.print(f"isthmus: {self.spec.system} runs: {', '.join(drivers)}", markup=False)
-        outcome = await Node(drivers).run(self._application(drivers))
+        # On a medium that loses, who is left over by the others may never hear that they have gone.
+        together = self.provides_medium and self.spec.acknowledged is not None
+        outcome = await Node(drivers, together=together).run(self._application(drivers))
         self.accepted = {name: driver.accepted for name, driver in drivers.items()}
         return outcome
 

@@ -38,6 +38,12 @@ class Addressed(Message, frozen=True, gc=False):
     destinations: Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
 
 
+class Clocked(Addressed, frozen=True, gc=False):
+    """With its origin's logical clock, which is later than that of every message that was there before it was sent."""
+
+    clock: Number
+
+
 class Batch(Struct, frozen=True, gc=False, array_like=True, tag="batch", forbid_unknown_fields=True):
     """Messages broadcast back to back by one member of a system, in one view.
 

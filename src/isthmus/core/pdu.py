@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Addressed, Batch, Message, Number, Vector
+from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Addressed, Batch, Clocked, Message, Number, Vector
 
 Members = Annotated[list[Number], Meta(max_length=MAX_MEMBERS)]
 Counts = Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]
@@ -405,19 +405,21 @@ Ids = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
 """(origin process, sequence number): these messages."""
 
 
+Entries = Annotated[list[Clocked], Meta(max_length=1 << 16)]
+
+
 class SeatState(_Pdu, frozen=True, tag="seat-state"):
     """The flush of a servers' group: who holds its seats, as (epoch, process), and what is unsettled at the sender's.
 
-    `causes` has for each of the entries, by origin, what may be its causes. The first `delivered` of them the sender
-    has had in this group, the others only in the group behind its seat. Without `told` it is only an announcement of
-    who holds which seat. `asks` says that the sender lacks the state of the receiver's seat.
+    `above` is for the server of the group to say: what is unsettled in the group above, and for somebody below this
+    one; None as long as it does not know. Without `told` it is only an announcement of who holds which seat. `asks`
+    says that the sender lacks something that the receiver has to tell.
     """
 
     holders: Counts
     told: bool
-    entries: Annotated[list[Addressed], Meta(max_length=1 << 16)]
-    causes: Annotated[list[Counts], Meta(max_length=1 << 16)]
-    delivered: Number
+    entries: Entries
+    above: Entries | None
     asks: bool
 
 

@@ -65,6 +65,24 @@ def parallel_hops(*, sequencer_forwards: bool) -> int:
     return 3 if sequencer_forwards else 4
 
 
+def daisy_messages(group_size: int) -> int:
+    """The same as a daisy of six groups of n, all messages: n − 1 in each group and five among servers, 6n − 1."""
+    groups = 2 * PARTS
+    return groups * (group_size - 1) + groups - 1
+
+
+def daisy_hops(*, same_group: bool) -> int:
+    """Group, servers, group: three hops to whoever is in another group, even of the same original system."""
+    return 1 if same_group else 3
+
+
+def daisy_header(processes: int, parts: int, levels: int) -> int:
+    """daisy, Sect. 3.3: one vector at a time, as long as the group. Added up over the longest way."""
+    if levels == 1:
+        return processes
+    return 2 * (processes // parts ** (levels - 1)) + (2 * levels - 3) * parts
+
+
 # parallel, Sect. 8 and 8.1
 
 

@@ -17,7 +17,7 @@ from typing import Self
 from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import LinkId, MessageId, Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
+from isthmus.core.message import Batch, Clocked
 from isthmus.core.pdu import Ack, DaisyFrame, GroupPdu, Pdu, SeatReport, SeatState, Settled, Unsettled
 from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
 from isthmus.interconnect.daisy_record import id_of
@@ -41,7 +41,8 @@ class DaisyProcess:
         self.path = tree.path(owner)
         self.local = LocalGroup(owner, tree, self.path[0], self.settings, now)
         self.levels: list[LocalGroup | ServersGroup] = [self.local]
-        self.unstable: dict[MessageId, Addressed] = {}
+        self.unstable: dict[MessageId, Clocked] = {}
+        self.clock = 0
         self._last_seq = 0
         self._leaving = False
         self._next_tick = now
@@ -57,7 +58,10 @@ class DaisyProcess:
         chosen = tuple(sorted(set(destinations)))
         assert chosen, "a message for nobody"
         assert self.tree.knows(chosen), f"{chosen} are not all in this system"
-        messages = [Addressed(self.id, seq, payload, chosen) for seq, payload in enumerate(payloads, first)]
+        messages = []
+        for seq, payload in enumerate(payloads, first):
+            self.clock += 1
+            messages.append(Clocked(self.id, seq, payload, chosen, self.clock))
         self.unstable.update((id_of(message), message) for message in messages)
         self.local.send(messages, now)
         self._settle(now, out)
@@ -96,7 +100,7 @@ class DaisyProcess:
                     self._say(out, (link,), level.number, Settled([(each.origin, each.seq) for each in known]))
         elif isinstance(pdu, Settled):
             if link == level.server:
-                self._settled(level, [MessageId(*each) for each in pdu.ids], out)
+                self._settled(place, [MessageId(*each) for each in pdu.ids], out)
         elif isinstance(level, ServersGroup):
             if isinstance(pdu, (Batch, Ack, SeatReport, SeatState)):
                 level.receive(link, pdu, now)
@@ -110,6 +114,7 @@ class DaisyProcess:
             for level in self.levels[1:]:
                 level.wake(now)
             self._settle(now, out)
+            self._catch_up(out)
             self._ask(out)
             if self._leaving and not self.unstable and not self.local.member.membership.leaving:
                 self.local.member.leave(now, self.local.inner)
@@ -136,12 +141,15 @@ class DaisyProcess:
                         self._new_view(place, now, out)
                     else:
                         self._arrived(place, item, now, out)
-            moved = self._see_through(now, out) or moved
+                if isinstance(level, ServersGroup) and level.wants_above:
+                    moved = self._tell_down(place, now) or moved
+            self._see_through(out)
         self._hand_out(now, out)
 
     def _arrived(self, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
         """A group has delivered a message here. In this order: ourselves, the group below, the group above."""
         message = arrival.message
+        self.clock = max(self.clock, message.clock)
         if place == 0:
             if self.id in message.destinations:
                 out.addressed.append(Delivered(message, arrival.batch))
@@ -150,13 +158,13 @@ class DaisyProcess:
             foreign = not self.tree.is_below(below.number, message.origin)
             if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
-                below.send([message], now, self.levels[place].record.causes.get(id_of(message)))
+                below.send([message], now)
         if place + 1 < len(self.levels):
             here, above = self.levels[place], self.levels[place + 1]
             assert isinstance(above, ServersGroup)
             if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
-                above.send([message], now, here.record.causes.get(id_of(message)))
+                above.send([message], now)
 
     # Servers
 
@@ -164,6 +172,7 @@ class DaisyProcess:
         if place == 0:
             out.deliveries.append(View(self.local.member.view.number, self.local.member.view.members))
         self._elect(place, now)
+        self._catch_up(out)
 
     def _elect(self, place: int, now: Nanos) -> None:
         """Take the seat of a group if we are its server, and give it up if we are not."""
@@ -183,10 +192,21 @@ class DaisyProcess:
             ServersGroup(self.id, self.tree, above, seat, level.view_number, entries, self.settings, now)
         )
 
+    def _tell_down(self, place: int, now: Nanos) -> bool:
+        """A flush waits for what is above it. We know that if we have once been in a view there, in this seat."""
+        if place + 1 == len(self.levels):
+            return False
+        level, above = self.levels[place], self.levels[place + 1]
+        assert isinstance(level, ServersGroup)
+        assert isinstance(above, ServersGroup)
+        if above.began:
+            level.complete(above.tell_down(level.number), now)
+        return above.began
+
     # Stability
 
-    def _see_through(self, now: Nanos, out: Outbox) -> bool:
-        """Carry word of what is stable up (everybody below has it) and down (it is stable above). True if it went."""
+    def _see_through(self, out: Outbox) -> None:
+        """Carry word of what is stable up (everybody below has it) and down (it is stable above)."""
         for message in self.local.confirmed():
             own = self.unstable.get(message)
             if own is not None and not self.local.goes_beyond(own):
@@ -199,28 +219,33 @@ class DaisyProcess:
                 break
             below = self.levels[place - 1]
             level.report(lambda message, below=below: self._is_below(below, message))  # type: ignore[misc]
-            level.settle_own()
-        went = False
+            news = level.settle_own()
+            if news:
+                self._settled(place - 1, news, out)
+
+    def _catch_up(self, out: Outbox) -> None:
+        """Look through all that is kept: a flush may have settled some of it, and an answer may have been lost."""
         for place in range(len(self.levels) - 2, -1, -1):
             level, above = self.levels[place], self.levels[place + 1]
-            went = self._settled(level, [each for each in level.unsettled() if above.is_settled(each)], out) or went
-        return went
+            self._settled(place, [each for each in level.unsettled() if above.is_settled(each)], out)
 
-    def _is_below(self, below: LocalGroup | ServersGroup, message: Addressed) -> bool:
+    def _is_below(self, below: LocalGroup | ServersGroup, message: Clocked) -> bool:
         """Whether everybody below a seat has what it is to have of this."""
         concerned = self.tree.is_below(below.number, message.origin)
         concerned = concerned or self.tree.goes_in(below.number, message.destinations)
         return not concerned or below.everybody_has(id_of(message))
 
-    def _settled(self, level: LocalGroup | ServersGroup, messages: list[MessageId], out: Outbox) -> bool:
-        news = level.settle(messages)
-        if level is self.local:
+    def _settled(self, place: int, messages: list[MessageId], out: Outbox) -> None:
+        """These are stable beyond a group. Then they are for all groups below it that we are in."""
+        news = self.levels[place].settle(messages)
+        if place and news:
+            self._settled(place - 1, news, out)
+        elif not place:
             for each in news:
                 if each in self.unstable:
                     self._stable(self.unstable[each], out)
-        return bool(news)
 
-    def _stable(self, message: Addressed, out: Outbox) -> None:
+    def _stable(self, message: Clocked, out: Outbox) -> None:
         del self.unstable[id_of(message)]
         out.stable.append(Batch(0, self.id, message.seq, [], 0, [message]))
 
@@ -282,4 +307,4 @@ class DaisyProcess:
         return deepcopy(self)
 
     def snapshot(self) -> Hashable:
-        return freeze((self.levels, self.unstable, self._last_seq, self._next_tick))
+        return freeze((self.levels, self.unstable, self.clock, self._last_seq, self._next_tick))

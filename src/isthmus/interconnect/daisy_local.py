@@ -15,9 +15,9 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
+from isthmus.core.message import Batch, Clocked
 from isthmus.core.pdu import GroupPdu
-from isthmus.interconnect.daisy_record import Causes, Record, Told, id_of, pack, unpack
+from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_tree import DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.group import GroupMember
@@ -27,7 +27,7 @@ from isthmus.ordering.window import GroupSettings
 class Arrival(NamedTuple):
     """A message that a group has just delivered here, for the first time, and the batch that brought it."""
 
-    message: Addressed
+    message: Clocked
     batch: Batch | None
 
 
@@ -54,8 +54,6 @@ class LocalGroup:
         self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
         self._under_way: set[MessageId] = set()
         self._offered: dict[ProcessId, int] = {}
-        self._ranks = {member: rank for rank, member in enumerate(group.everybody)}
-        self._by_sender: dict[ProcessId, deque[tuple[int, MessageId]]] = {}
         self.inner = Outbox()
 
     # What the levels above ask
@@ -69,7 +67,7 @@ class LocalGroup:
     def view_number(self) -> int:
         return self.member.view.number
 
-    def goes_beyond(self, message: Addressed) -> bool:
+    def goes_beyond(self, message: Clocked) -> bool:
         """Whether somebody outside this group has to do with it."""
         inside = self.tree.is_below(self.number, message.origin)
         return not inside or self.tree.goes_out(self.number, message.destinations)
@@ -81,7 +79,7 @@ class LocalGroup:
         """Stable in this group: every live member has delivered it."""
         return self.record.has(message) and message not in self._under_way
 
-    def send(self, messages: Sequence[Addressed], now: Nanos, causes: Causes | None = None) -> None:
+    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
         """Multicast these. Their causes have been in this group, or were given to it before."""
         for message in messages:
             self._offered[message.origin] = message.seq
@@ -93,12 +91,12 @@ class LocalGroup:
 
     def unsettled(self) -> list[MessageId]:
         """What the server is to be asked about."""
-        return [each for each in self.record.kept if each not in self.record.settled]
+        return list(self.record.kept)
 
     def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
         return self.record.settle(messages)
 
-    def tell_up(self) -> list[Told]:
+    def tell_up(self) -> list[Clocked]:
         """What a server of this group brings along to the group above."""
         return self.record.tell(self.goes_beyond)
 
@@ -115,7 +113,6 @@ class LocalGroup:
         deliveries, self.inner.deliveries = self.inner.deliveries, []
         for item in deliveries:
             if isinstance(item, View):
-                self._ranks = {member: rank for rank, member in enumerate(item.members)}
                 yield NewView(item.number)
                 continue
             first_time = []
@@ -123,32 +120,13 @@ class LocalGroup:
                 message = unpack(packed)
                 if message is None or not self.tree.knows(message.destinations):
                     continue
-                beyond = self.goes_beyond(message)
-                if self.record.add(message, self.record.closure(self._latest(item)) if beyond else None):
+                if self.record.add(message, self.goes_beyond(message)):
                     first_time.append(message)
-                    if beyond:
-                        self._by_sender.setdefault(item.sender, deque()).append((item.number, id_of(message)))
             ids = [id_of(message) for message in first_time]
             self._under_way.update(ids)
             self.unconfirmed.setdefault(item.sender, deque()).append((item.number, ids))
             for message in first_time:
                 yield Arrival(message, item)
-
-    def _latest(self, batch: Batch) -> Iterator[MessageId]:
-        """The latest kept message of each member that the sender of this batch had, by its vector.
-
-        Whatever was sent by somebody who is no longer in the view was there before it. Every member finds the same
-        causes, in whatever order it delivers what is concurrent: on that the flush rests.
-        """
-        for sender, kept in self._by_sender.items():
-            while kept and kept[0][1] not in self.record.kept:
-                kept.popleft()
-            rank = self._ranks.get(sender)
-            most = batch.number if sender == batch.sender else None if rank is None else batch.stamp[rank]
-            for number, each in reversed(kept):
-                if most is None or number <= most:
-                    yield each
-                    break
 
     def confirmed(self) -> list[MessageId]:
         """What has become stable within the group since the last time."""

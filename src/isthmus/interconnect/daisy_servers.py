@@ -5,11 +5,13 @@ group, known with the number of the view that made it the server, the *epoch*. S
 and no quorum is needed: there is one holder per seat and epoch, and a later epoch ends all earlier ones.
 
 When a seat gets a new holder the group goes through a **flush**: each holder tells all others what is not settled at
-its seat; from the same lists all work out the same order (`daisy_flush`), deliver what they have not had of it, and
-begin a new view with empty streams. That is the state update of daisy, Sect. 3.1.2.
+its seat. When all have told, the group is *heard*, and has a server: who takes its seat in the group above, if it does
+not have it yet, and then tells what is not settled there. From the same lists all work out the same order
+(`daisy_flush`), deliver what they have not had of it, and begin a new view with empty streams. That is the state update
+of daisy, Sect. 3.1.2.
 
 The way of a message through this file: `send` → a batch with a vector as long as the group → `_on_batch` → `news`; then
-`report` (everybody below has it) → `everybody_has` → settled.
+`report` (everybody below has it) → `confirmed` → settled.
 """
 
 from __future__ import annotations
@@ -20,18 +22,19 @@ from typing import NamedTuple
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
+from isthmus.core.message import Batch, Clocked
 from isthmus.core.pdu import Ack, SeatReport, SeatState
-from isthmus.interconnect.daisy_flush import Agreement, State, agree
+from isthmus.interconnect.daisy_flush import Agreement, agree
 from isthmus.interconnect.daisy_local import Arrival, NewView
-from isthmus.interconnect.daisy_record import Causes, Record, Told, id_of, pack, unpack
-from isthmus.interconnect.daisy_tree import DaisyGroup, DaisyTree
+from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
+from isthmus.interconnect.daisy_tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.channel import Incoming, Outgoing
 from isthmus.ordering.window import GroupSettings
 
 SeatPdu = Batch | Ack | SeatReport | SeatState
 Sends = list[tuple[tuple[ProcessId, ...], SeatPdu]]
+Streams = list[deque[tuple[int, list[MessageId]]]]
 
 MAX_MESSAGES = 1024
 """Of one batch."""
@@ -60,7 +63,7 @@ class ServersGroup:
         group: DaisyGroup,
         seat: int,
         epoch: int,
-        entries: Sequence[Told],
+        entries: Sequence[Clocked],
         settings: GroupSettings,
         now: Nanos,
     ) -> None:
@@ -74,33 +77,33 @@ class ServersGroup:
         self.holders = [Holder(1, min(tree.groups[part].everybody)) for part in group.parts]
         self.superseded = False
         self.installed = False
+        self.began = False
         self.record = Record()
         self.order = CausalOrder()
         self.sends: Sends = []
         self.holds: list[Hold] = []
-        self.pending: deque[Addressed] = deque()
-        self.pending_down: deque[Told] = deque()
-        self.states: dict[int, State] = {}
+        self.pending: deque[Clocked] = deque()
+        self.states: dict[int, Sequence[Clocked]] = {}
+        self.above: Sequence[Clocked] | None = None
         self.reports: list[list[int]] = []
         self.outgoing: Outgoing[Batch] = Outgoing((), settings.retry_after, now)
         self.incoming: dict[int, Incoming[Batch]] = {}
         self._news: list[Arrival | NewView] = []
-        self._place: dict[MessageId, tuple[int, int]] = {}
-        self._unreported: list[deque[tuple[int, list[MessageId]]]] = []
-        self._own_state = State(list(entries), 0)
-        self.adrift: dict[MessageId, Told] = {}
-        self._exact: dict[MessageId, Causes] = {}
-        self._streams: list[deque[tuple[int, MessageId]]] = []
-        below = (message for message, _ in entries if tree.is_below(group.number, message.origin))
-        self._offered = {message.origin: message.seq for message in below}
-        self.put_off: list[Told] = []
-        self._gone: set[MessageId] = set()
-        self.waiting_below: list[Told] = []
+        self._unreported: Streams = []
+        self._unconfirmed: Streams = []
+        self._under_way: set[MessageId] = set()
+        self._reports_moved = False
+        self._own_state = list(entries)
+        below = (message for message in entries if tree.is_below(group.number, message.origin))
+        self._offered: dict[ProcessId, int] = {}
+        for message in below:
+            self._offered[message.origin] = max(message.seq, self._offered.get(message.origin, 0))
         self._retry_at = now
         self._unacknowledged: set[int] = set()
         # Founders know each other from the file, and that nobody has anything to tell.
         if epoch == 1:
-            self.states = {each: State((), 0) for each in range(self.size)}
+            self.states = dict.fromkeys(range(self.size), ())
+            self.above = ()
             self._install(now)
         else:
             self.holders[seat] = Holder(epoch, owner)
@@ -113,11 +116,21 @@ class ServersGroup:
         return 1 + sum(holder.epoch - 1 for holder in self.holders)
 
     @property
+    def heard(self) -> bool:
+        """Whether all seats have told what they have, all with the same holders in mind."""
+        return len(self.states) == self.size
+
+    @property
     def server(self) -> ProcessId | None:
         """Who holds this group's seat in the group above: the lowest id. None while it is not known."""
-        return min(holder.process for holder in self.holders) if self.installed else None
+        return self._lowest().process if self.heard else None
 
-    def goes_beyond(self, message: Addressed) -> bool:
+    @property
+    def wants_above(self) -> bool:
+        """Whether the flush waits for us, the server, to tell what the group above has."""
+        return not self.installed and self.above is None and self.server == self.id
+
+    def goes_beyond(self, message: Clocked) -> bool:
         inside = self.tree.is_below(self.number, message.origin)
         return not inside or self.tree.goes_out(self.number, message.destinations)
 
@@ -126,60 +139,72 @@ class ServersGroup:
 
     def everybody_has(self, message: MessageId) -> bool:
         """Stable in this group: everybody below every seat has it."""
-        if not self.record.has(message) or not self.installed:
-            return False
-        place = self._place.get(message)
-        return place is None or all(report[place[0]] >= place[1] for report in self.reports)
+        return self.installed and self.record.has(message) and message not in self._under_way
 
     def is_settled(self, message: MessageId) -> bool:
         """Whether nobody will ever need it again."""
-        return self.record.is_settled(message) or message in self._gone
+        return self.record.is_settled(message)
 
     def unsettled(self) -> list[MessageId]:
         """What the server is to be asked about: all of this group have these."""
-        record = self.record
-        asked = [
-            each
-            for each, message in record.kept.items()
-            if each not in record.settled and self.goes_beyond(message) and self.everybody_has(each)
-        ]
-        return asked + list(self.adrift)
+        kept = self.record.kept.items()
+        return [each for each, message in kept if each not in self._under_way and self.goes_beyond(message)]
 
     def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
-        self._gone.update(each for each in messages if self.adrift.pop(each, None) is not None)
-        news = self.record.settle(each for each in messages if self.everybody_has(each))
-        for each in [each for each in self._place if each not in self.record.kept]:
-            del self._place[each]
+        self._under_way.difference_update(messages)
+        return self.record.settle(messages)
+
+    def tell_up(self) -> list[Clocked]:
+        """What a server of this group brings along to the group above."""
+        if self.installed:
+            return self.record.tell(self.goes_beyond)
+        # What came from above is told even if it is settled: whether it is, is for the group above to say.
+        foreign = {
+            id_of(message): message
+            for told in self.states.values()
+            for message in told
+            if not self.tree.is_below(self.number, message.origin)
+        }
+        return [each for each in self._agree(list(foreign.values())).agreed if self.goes_beyond(each)]
+
+    def tell_down(self, part: int) -> list[Clocked]:
+        """What the server of a part tells in there: all from outside that somebody below may not have."""
+        return self.record.tell(
+            lambda message: (
+                not self.tree.is_below(part, message.origin) and self.tree.goes_in(part, message.destinations)
+            )
+        )
+
+    def confirmed(self) -> list[MessageId]:
+        """What has become stable within the group since the last time: everybody below every seat has it."""
+        news: list[MessageId] = []
+        if self._reports_moved and self.installed:
+            self._reports_moved = False
+            for stream, waiting in enumerate(self._unconfirmed):
+                least = min(report[stream] for report in self.reports)
+                while waiting and waiting[0][0] <= least:
+                    news += waiting.popleft()[1]
+            self._under_way.difference_update(news)
         return news
 
-    def tell_up(self) -> list[Told]:
-        """What a server of this group brings along to the group above."""
-        missing = [each for each in self.put_off if not self.record.has(id_of(each.message))]
-        told = [*self.record.tell(self.goes_beyond), *missing]
-        return [each for each in told if self.goes_beyond(each.message)]
-
-    def settle_own(self) -> None:
+    def settle_own(self) -> list[MessageId]:
         """Messages that concern nobody beyond this group are settled when everybody has them."""
         kept = self.record.kept
-        self.settle([each for each, message in kept.items() if not self.goes_beyond(message)])
+        return self.settle([each for each in self.confirmed() if each in kept and not self.goes_beyond(kept[each])])
 
-    def send(self, messages: Sequence[Addressed], now: Nanos, causes: Causes | None = None) -> None:
-        """Multicast what has not been offered before. `causes` are as the group knows where it comes from."""
+    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+        """Multicast what has not been offered before. Causes have been in this group, or were given to it before."""
         for message in messages:
             if message.seq > self._offered.get(message.origin, 0):
                 self._offered[message.origin] = message.seq
-                if self.tree.is_below(self.number, message.origin):
-                    self.pending.append(message)
-                    self._exact[id_of(message)] = causes or {}
-                else:
-                    self.pending_down.append(Told(message, causes or {}))
+                self.pending.append(message)
         self._send_pending(now)
 
     def news(self) -> Iterator[Arrival | NewView]:
         news, self._news = self._news, []
         return iter(news)
 
-    def report(self, everybody_below_has: Callable[[Addressed], bool]) -> None:
+    def report(self, everybody_below_has: Callable[[Clocked], bool]) -> None:
         """Count what everybody below this seat has, per stream, up to the first that somebody lacks."""
         if not self.installed:
             return
@@ -190,6 +215,7 @@ class ServersGroup:
                 if not all(each not in kept or everybody_below_has(kept[each]) for each in messages):
                     break
                 own[stream] = number
+                self._reports_moved = True
                 waiting.popleft()
 
     # Network and time
@@ -210,6 +236,7 @@ class ServersGroup:
                 self.sends.append(((link,), batch))
         elif len(pdu.reported) == self.size + 1:
             self.reports[seat] = list(map(max, self.reports[seat], pdu.reported))
+            self._reports_moved = True
 
     def settle_step(self) -> None:
         """The end of a step: one acknowledgement per stream that something came of."""
@@ -242,13 +269,9 @@ class ServersGroup:
         return tuple(holder.process for seat, holder in enumerate(self.holders) if seat != self.seat)
 
     def _send_pending(self, now: Nanos) -> None:
-        while self.installed:
-            messages: list[Addressed] = []
-            while self.pending_down and len(messages) < MAX_MESSAGES and not self._is_early(self.pending_down[0]):
-                message = self.pending_down.popleft().message
-                if not self.record.has(id_of(message)):
-                    messages.append(message)
-            while self.pending and len(messages) < MAX_MESSAGES and not self._must_wait(self.pending[0]):
+        while self.installed and self.pending:
+            messages: list[Clocked] = []
+            while self.pending and len(messages) < MAX_MESSAGES:
                 message = self.pending.popleft()
                 if not self.record.has(id_of(message)):
                     messages.append(message)
@@ -281,49 +304,52 @@ class ServersGroup:
         first_time: list[MessageId] = []
         for packed in batch.messages:
             message = unpack(packed)
-            if message is None or not self.tree.knows(message.destinations):
+            if message is None or not self.tree.knows((message.origin, *message.destinations)):
                 continue
-            each = id_of(message)
-            causes = self._exact.pop(each, None)
-            if causes is None:
-                causes = self.record.closure(self._latest(batch))
-            if self.record.add(message, causes):
-                self._place[each] = (batch.sender, batch.number)
-                self._streams[batch.sender].append((batch.number, each))
-                first_time.append(each)
+            if self.record.add(message):
+                first_time.append(id_of(message))
                 self._news.append(Arrival(message, batch))
-        self._unreported[batch.sender].append((batch.number, first_time))
+        self._expect(batch.sender, batch.number, first_time)
 
-    def _latest(self, batch: Batch) -> Iterator[MessageId]:
-        """All that this view began with, and the latest of each seat that the sender had, by the batch's vector."""
-        yield from (each for _, each in self._streams[self.size])
-        for seat, stream in enumerate(self._streams[: self.size]):
-            while stream and stream[0][1] not in self.record.kept:
-                stream.popleft()
-            most = batch.number if seat == batch.sender else batch.stamp[seat]
-            for number, each in reversed(stream):
-                if number <= most:
-                    yield each
-                    break
+    def _expect(self, stream: int, number: int, messages: list[MessageId]) -> None:
+        """These are to be reported by us, and by everybody."""
+        self._unreported[stream].append((number, messages))
+        self._unconfirmed[stream].append((number, messages))
+        self._under_way.update(messages)
 
     # The flush
 
+    def _lowest(self) -> Holder:
+        return min(self.holders, key=lambda holder: holder.process)
+
     def _begin_flush(self, now: Nanos) -> None:
         if self.installed:
-            told = self.record.tell(lambda message: True)
-            pending = [Told(each, self._exact[id_of(each)]) for each in self.pending if id_of(each) in self._exact]
-            self._own_state = State([*told, *self.adrift.values(), *pending], len(told))
+            self._own_state = [*self.record.kept.values(), *self.pending]
             self.installed = False
         self.states = {self.seat: self._own_state}
+        self.above = None
         self._unacknowledged.clear()
         self._ask_again(now)
-        self._maybe_install(now)
+        self._go_on(now)
+
+    def complete(self, above: Sequence[Clocked], now: Nanos) -> None:
+        """We are the server, and this is what is not settled in the group above."""
+        self.above = above
+        others = self._others()
+        if others:
+            self.sends.append((others, self._state(True, False)))
+        self._go_on(now)
+
+    def _lacks(self, seat: int) -> bool:
+        """Whether the holder of a seat has to tell something yet."""
+        is_server = self.holders[seat] == self._lowest() and seat != self.seat
+        return seat not in self.states or (is_server and self.above is None and self.group.parent != NONE)
 
     def _ask_again(self, now: Nanos) -> None:
         """Tell our state to whoever has not told us its own; and, as its holder may be new, to everybody below."""
         self._retry_at = now + self.settings.retry_after
         for seat, part in enumerate(self.group.parts):
-            if seat in self.states:
+            if not self._lacks(seat):
                 continue
             holder = self.holders[seat].process
             self.sends.append(((holder,), self._state(True, True)))
@@ -332,15 +358,19 @@ class ServersGroup:
                 self.sends.append((rest, self._state(False, True)))
 
     def _state(self, told: bool, asks: bool) -> SeatState:
-        entries, delivered = self._own_state if told else State((), 0)
-        holders = [(each.epoch, each.process) for each in self.holders]
-        causes = [list(before.items()) for _, before in entries]
-        return SeatState(holders, told, [message for message, _ in entries], causes, delivered, asks)
+        above = self.above if told and self._lowest().process == self.id else None
+        return SeatState(
+            [(each.epoch, each.process) for each in self.holders],
+            told,
+            list(self._own_state) if told else [],
+            None if above is None else list(above),
+            asks,
+        )
 
     def _on_state(self, link: ProcessId, state: SeatState, now: Nanos) -> None:
         theirs = [Holder(*each) for each in state.holders]
         seat = next((each for each, holder in enumerate(theirs) if holder.process == link), None)
-        if len(theirs) != self.size or seat is None or seat == self.seat:
+        if len(theirs) != self.size or seat is None or seat == self.seat or not self._makes_sense(state):
             return
         latest = [max(pair) for pair in zip(self.holders, theirs, strict=True)]
         if latest[self.seat].process != self.id:
@@ -351,21 +381,34 @@ class ServersGroup:
             self.holders = latest
             self._begin_flush(now)
         if theirs == self.holders and state.told and not self.installed:
-            told = told_of(state)
-            if told is not None:
-                self.states.setdefault(seat, State(told, state.delivered))
-                self._maybe_install(now)
+            self.states.setdefault(seat, state.entries)
+            if self.holders[seat] == self._lowest() and self.above is None:
+                self.above = state.above
+            self._go_on(now)
         if theirs != self.holders or state.asks:
-            self.sends.append(((link,), self._state(True, seat not in self.states)))
+            self.sends.append(((link,), self._state(True, not self.installed and self._lacks(seat))))
 
-    def _maybe_install(self, now: Nanos) -> None:
-        if not self.installed and len(self.states) == self.size:
-            self._install(now)
+    def _makes_sense(self, state: SeatState) -> bool:
+        told = (*state.entries, *(state.above or ()))
+        processes = {process for _, process in state.holders}
+        return self.tree.knows(processes) and all(
+            self.tree.knows((message.origin, *message.destinations)) for message in told
+        )
+
+    def _go_on(self, now: Nanos) -> None:
+        """Begin a view if all is told; if only the group above is missing, there is a server who can ask it."""
+        if self.installed or not self.heard:
+            return
+        if self.above is None and self.group.parent != NONE:
+            self._news.append(NewView(self.view_number))
+            return
+        self._install(now)
 
     def _install(self, now: Nanos) -> None:
         """All have told what they have. Begin a view with it."""
-        agreed, waiting, settled = self._agree()
-        self.installed = True
+        agreed, settled = self._agree(self.above or ())
+        self.states = dict.fromkeys(range(self.size), ())
+        self.installed = self.began = True
         everyone = range(self.size)
         self.order.install(everyone, self.seat, [0] * self.size)
         for seat in everyone:
@@ -374,51 +417,17 @@ class ServersGroup:
         self.incoming = {seat: Incoming() for seat in everyone if seat != self.seat}
         self.reports = [[0] * (self.size + 1) for _ in everyone]
         self._unreported = [deque() for _ in range(self.size + 1)]
+        self._unconfirmed = [deque() for _ in range(self.size + 1)]
+        self._under_way.clear()
         self._news.append(NewView(self.view_number))
         self._news += [Arrival(message, None) for message in self.record.begin(agreed, settled)]
-        ids = [id_of(message) for message, _ in agreed]
-        self._place = {each: (self.size, number) for number, each in enumerate(ids, 1) if each in self.record.kept}
-        self._unreported[self.size].extend((number, [each]) for number, each in enumerate(ids, 1))
-        self._streams = [deque() for _ in everyone]
-        self._streams.append(deque(enumerate(ids, 1)))
-        self._put_off(waiting)
+        for number, message in enumerate(agreed, 1):
+            self._expect(self.size, number, [id_of(message)])
         self._send_pending(now)
 
-    def _put_off(self, waiting: Sequence[Told]) -> None:
-        """What was left out of the flush: ours from below go out when those from above that they follow are back."""
-        ours = {id_of(message) for message, _ in self._own_state.told}
-        again: list[Addressed] = []
-        self.adrift = {}
-        self.put_off = list(waiting)
-        self.waiting_below = [each for each in waiting if self.tree.is_below(self.number, each.message.origin)]
-        for message, causes in waiting:
-            each = id_of(message)
-            if not self.tree.is_below(self.number, message.origin):
-                if each in ours:
-                    self.adrift[each] = Told(message, causes)
-            elif each in ours:
-                self._exact[each] = causes
-                again.append(message)
-        known = {id_of(message) for message in self.pending}
-        self.pending.extendleft(message for message in reversed(again) if id_of(message) not in known)
-
-    def _is_early(self, told: Told) -> bool:
-        """Whether a message from above follows from one that has been above and was put off here."""
-        self.waiting_below = [each for each in self.waiting_below if not self.record.has(id_of(each.message))]
-        return any(each.message.seq <= told.causes.get(each.message.origin, 0) for each in self.waiting_below)
-
-    def _must_wait(self, message: Addressed) -> bool:
-        """Whether a message from below follows from one from above that is to come again."""
-        causes = self._exact.get(id_of(message))
-        if causes is None or not self.adrift:
-            return False
-        for each in [each for each in self.adrift if self.record.has(each)]:
-            del self.adrift[each]
-        return any(each.seq <= causes.get(each.origin, 0) for each in self.adrift)
-
-    def _agree(self) -> Agreement:
+    def _agree(self, above: Sequence[Clocked]) -> Agreement:
         lists = [self.states[seat] for seat in range(self.size)]
-        return agree(lists, lambda origin: self.tree.seat_of(self.number, origin))
+        return agree(lists, above, lambda origin: self.tree.seat_of(self.number, origin))
 
     # The cold path
 
@@ -431,11 +440,3 @@ class ServersGroup:
         for seat, report in enumerate(self.reports):
             for stream in range(self.size):
                 assert report[stream] <= self.outgoing.sent if stream == self.seat else True, f"{seat}: unsent batch"
-
-
-def told_of(state: SeatState) -> list[Told] | None:
-    """What a state tells; None where it makes no sense."""
-    ids = {id_of(message) for message in state.entries}
-    if len(state.causes) != len(state.entries) or len(ids) != len(state.entries):
-        return None
-    return list(map(Told, state.entries, map(dict, state.causes)))

@@ -29,13 +29,17 @@ from isthmus.core.message import Batch
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.orders import ORDERS
 from isthmus.ordering.window import GroupSettings
+from isthmus.runtime.acknowledged import AcknowledgedSpec, provide
 from isthmus.runtime.address import Address
+from isthmus.runtime.carrier import Carrier
 from isthmus.runtime.hello import group_tag
+from isthmus.runtime.hub import Hub
+from isthmus.runtime.medium import Medium
 from isthmus.runtime.member import Confirms, MemberDriver
 from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.peer import DEFAULT_LIMITS, Limits
 from isthmus.runtime.problems import PeersUnreachable, RuntimeProblem
-from isthmus.runtime.recorder import NO_RECORDER, Recorder, TraceRecorder
+from isthmus.runtime.recorder import FLUSH_AFTER, NO_RECORDER, PART_AFTER, Recorder, TraceRecorder
 from isthmus.trace.schema import Role, TraceError
 from isthmus.trace.writer import TraceFormat, open_log
 
@@ -62,6 +66,7 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry_after: Nanos = 200 * MILLISECOND
     window_messages: int = 16_384
     window_bytes: int = 8 << 20
+    batch_messages: int = 1_024
     trace: str | None = None
     trace_format: TraceFormat = "jsonl"
     trace_sync: bool = False
@@ -73,6 +78,8 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Slots of members that are not there at the start."""
     start_within: float = 30.0
     """Seconds for founding members to find one another."""
+    acknowledged: AcknowledgedSpec | None = None
+    """What a group over a broadcast medium has to agree on besides."""
 
     def directory(self) -> Directory:
         return Directory(list(self.names))
@@ -90,7 +97,15 @@ MemberFactory: TypeAlias = Callable[[SystemSpec, ProcessId, bool, Confirms], Mem
 def group_member(spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
     """The member that a `SystemSpec` describes."""
     settings = structs.replace(group_settings(spec), auto_confirm=confirms == "member")
-    return GroupMember(process, spec.founders(), ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
+    return make_group(spec, process, settings, joining=joining)
+
+
+def make_group(spec: SystemSpec, process: ProcessId, settings: GroupSettings, *, joining: bool) -> GroupMember:
+    """A member of the group, by whichever protocol the system has."""
+    founders = spec.founders()
+    if spec.acknowledged is not None:
+        return spec.acknowledged.member(process, founders, settings, joining=joining)
+    return GroupMember(process, founders, ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
 
 
 def group_settings(spec: SystemSpec) -> GroupSettings:
@@ -100,6 +115,7 @@ def group_settings(spec: SystemSpec) -> GroupSettings:
         retry_after=spec.retry_after,
         window_messages=spec.window_messages,
         window_bytes=spec.window_bytes,
+        batch_messages=spec.batch_messages,
         uniform=spec.delivery == "uniform",
         keepers=frozenset(spec.keepers),
     )
@@ -125,14 +141,7 @@ async def start_member(
     starting, and must not be taken for a crash. A process that joins needs only somebody who answers.
     """
     names = spec.directory()
-    mesh = Mesh(
-        process,
-        spec.addresses,
-        listener,
-        group=group_tag(f"{spec.run}/{spec.system}"),
-        label=str(names.name(process)),
-        limits=limits,
-    )
+    mesh = _carrier(spec, process, names, listener, limits)
     try:
         await mesh.open()
         if not joining:
@@ -148,8 +157,29 @@ async def start_member(
         mesh.abort()
         raise
     driver = make_driver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirms)
+    if isinstance(mesh, Medium):
+        mesh.on_lost = driver.kill
     driver.start()
     return driver
+
+
+async def provide_medium(spec: SystemSpec, at: Address | None = None) -> tuple[SystemSpec, Hub | None]:
+    """Decide on the medium of a system and start what it needs. A hub is to be closed by the caller, in the end."""
+    if spec.acknowledged is None:
+        return spec, None
+    acknowledged, hub = await provide(spec.acknowledged, f"{spec.run}/{spec.system}", spec.addresses, at)
+    return structs.replace(spec, acknowledged=acknowledged), hub
+
+
+def _carrier(
+    spec: SystemSpec, process: ProcessId, names: Directory, listener: socket.socket, limits: Limits
+) -> Carrier:
+    """What carries the PDUs of this process: a medium, if the system has one, or TCP to each of the others."""
+    group = f"{spec.run}/{spec.system}"
+    if spec.acknowledged is not None:
+        return spec.acknowledged.open_end(process, names, group, listener, spec.start_within)
+    label = str(names.name(process))
+    return Mesh(process, spec.addresses, listener, group=group_tag(group), label=label, limits=limits)
 
 
 def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: bool, role: Role) -> Recorder:
@@ -162,7 +192,10 @@ def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: b
         raise RuntimeProblem(str(error)) from error
     # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
     is_first = not joining and not spec.life
-    recorder = TraceRecorder(process, process_log, names, joining=not is_first, sync=spec.trace_sync)
+    flush_after = FLUSH_AFTER if spec.trace_format == "jsonl" else PART_AFTER
+    recorder = TraceRecorder(
+        process, process_log, names, joining=not is_first, sync=spec.trace_sync, flush_after=flush_after
+    )
     if not joining:
         recorder.view(View(1, spec.founders()))
     return recorder

@@ -25,7 +25,7 @@ from isthmus.core.endpoint import Delivered, Endpoint, Outbox, View
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.pdu import LinkPdu, Pdu
-from isthmus.runtime.mesh import Mesh
+from isthmus.runtime.carrier import Carrier
 from isthmus.runtime.recorder import NO_RECORDER, Ending, Recorder
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Ended(NamedTuple):
 class Driver:
     """Runs `endpoint` over `mesh`. `MemberDriver` adds what an application sees of it."""
 
-    def __init__(self, endpoint: Endpoint, mesh: Mesh, recorder: Recorder = NO_RECORDER) -> None:
+    def __init__(self, endpoint: Endpoint, mesh: Carrier, recorder: Recorder = NO_RECORDER) -> None:
         self.endpoint = endpoint
         self.mesh = mesh
         self.recorder = recorder
@@ -129,6 +129,8 @@ class Driver:
     def _carry_out(self) -> None:
         """Do what the endpoint wants done, in the order of the outbox's fields, and leave the outbox empty."""
         out = self._out
+        if out.stages:
+            self.recorder.staged(out.stages)
         if out.deliveries:
             self._deliver(out.deliveries)
         if out.addressed:

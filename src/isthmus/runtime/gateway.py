@@ -15,12 +15,12 @@ from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.pdu import LinkPdu
 from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.runtime.carrier import Carrier
 from isthmus.runtime.driver import Ended
 from isthmus.runtime.journal import Journal
 from isthmus.runtime.link import LinkCallbacks
 from isthmus.runtime.links import Links
 from isthmus.runtime.member import MemberDriver, Stopped
-from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.metrics import LinkMetrics
 from isthmus.runtime.recorder import NO_RECORDER, Recorder
 
@@ -38,7 +38,7 @@ class GatewayDriver(MemberDriver):
     def __init__(
         self,
         member: GatewayMember,
-        mesh: Mesh,
+        mesh: Carrier,
         recorder: Recorder = NO_RECORDER,
         *,
         make_links: LinksFactory,

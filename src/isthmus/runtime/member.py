@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Batch, Message
+from isthmus.runtime.carrier import Carrier
 from isthmus.runtime.driver import Driver, Ended
 from isthmus.runtime.handover import HandOver
-from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.problems import NotAccepting, NotStable
 from isthmus.runtime.recorder import NO_RECORDER, Recorder
 
@@ -64,7 +64,7 @@ class MemberDriver(Driver):
     def __init__(
         self,
         member: Member,
-        mesh: Mesh,
+        mesh: Carrier,
         recorder: Recorder = NO_RECORDER,
         *,
         on_batch: Callable[[Batch], None] | None = None,

@@ -1,44 +1,28 @@
 """TCP between one process and its peers.
 
 Each process dials the peers that it has something to say to and writes on those connections only (`peer.py`);
-connections that it accepted are only read. Frames that arise in one iteration of the event loop leave together, one
-write per peer, at the end of it: batching that costs an idle process no delay.
-
-Whoever connects is a stranger until its hello says which process of this group it is. What strangers or peers send
-is hostile until decoded: the worst that it can do is to have its own connection closed, with one line in the log.
+connections that it accepted are only read (`reception.py`). Frames that arise in one iteration of the event loop leave
+together, one write per peer, at the end of it: batching that costs an idle process no delay.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from random import Random
-from typing import TypeAlias
 
-from isthmus.core.codec import FrameError, FrameReader
+from isthmus.core.codec import FrameReader
 from isthmus.core.endpoint import Destinations
 from isthmus.core.ids import ProcessId, slot_of
-from isthmus.core.pdu import Pdu
 from isthmus.runtime.address import Address, AddressBook
-from isthmus.runtime.hello import SIZE, Hello, HelloError, decode_hello, encode_hello
-from isthmus.runtime.peer import DEFAULT_LIMITS, Connection, Limits, Me, Peer, tune
-
-log = logging.getLogger(__name__)
-
-Receive: TypeAlias = Callable[[ProcessId, Sequence[Pdu]], None]
-"""Takes the PDUs that arrived together from one process."""
-
-_LONGEST_REASON = 200
-_STRANGER: ProcessId = -1
+from isthmus.runtime.carrier import Receive, nobody
+from isthmus.runtime.hello import Hello
+from isthmus.runtime.peer import DEFAULT_LIMITS, Limits, Me, Peer
+from isthmus.runtime.reception import Caller, Reception
 
 
-def _nobody(process: ProcessId, pdus: Sequence[Pdu]) -> None:
-    """Takes what arrives before there is a driver: it is lost, as on any network."""
-
-
-class Mesh:
+class Mesh(Reception):
     """All connections of one process. `group` and `process` are what its hello says."""
 
     def __init__(
@@ -52,33 +36,27 @@ class Mesh:
         limits: Limits = DEFAULT_LIMITS,
         random: Random | None = None,
     ) -> None:
-        self.me = Me(Hello(group, process), label or f"process {process}")
-        self.limits = limits
+        super().__init__(Me(Hello(group, process), label or f"process {process}"), limits)
         self._addresses = addresses
         self._listener = listener
         self._random = random or Random()
         self._peers: dict[int, Peer] = {}
         self._routes: dict[ProcessId, Peer] = {}
         self._to_flush: list[Peer] = []
-        self.connections: set[Connection] = set()
-        self._callers: dict[ProcessId, _Accepted] = {}
-        self._strangers = 0
         self._server: asyncio.Server | None = None
-        self._closed = False
-        self.receive: Receive = _nobody
+        self.receive: Receive = nobody
         self.unroutable = 0
-        self.refused = 0
 
     async def open(self) -> None:
         """Start listening. What arrives goes to `receive`, as soon as somebody has put a driver there."""
         self._loop = asyncio.get_running_loop()
         me = slot_of(self.me.hello.process)
         self._peers = {
-            slot: Peer(self.me, address, self.limits, self._random, self._track)
+            slot: Peer(self.me, address, self.limits, self._random, self.track)
             for slot, address in self._addresses.items()
             if slot != me
         }
-        self._server = await self._loop.create_server(lambda: _Accepted(self), sock=self._listener)
+        self._server = await self._loop.create_server(self.make_caller, sock=self._listener)
 
     async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[Address]:
         """Wait until each of these processes has answered our call. Returns where nobody did in time."""
@@ -139,44 +117,11 @@ class Mesh:
 
     # Receiving.
 
-    def _track(self, connection: Connection) -> None:
-        if self._closed:
-            connection.abort()
-        self.connections.add(connection)
-        connection.gone.add_done_callback(lambda _: self.connections.discard(connection))
+    def expects(self, process: ProcessId) -> bool:
+        return slot_of(process) in self._peers
 
-    def admit(self, stranger: _Accepted) -> bool:
-        """Whether one more caller may be connected before saying who it is."""
-        self._track(stranger)
-        self._strangers += 1
-        return self._strangers <= self.limits.strangers
-
-    def introduced(self) -> None:
-        self._strangers -= 1
-
-    def welcome(self, caller: _Accepted, hello: Hello) -> None:
-        """Accept who the caller says it is, or raise `HelloError`."""
-        mine = self.me.hello
-        if hello.group != mine.group:
-            raise HelloError("it belongs to another run or system")
-        if slot_of(hello.process) not in self._peers:
-            raise HelloError(f"process {hello.process} is not a peer of this one")
-        earlier = self._callers.get(hello.process)
-        if earlier is not None:
-            # It would not call again if that connection still worked.
-            earlier.abort()
-        self._callers[hello.process] = caller
-
-    def farewell(self, caller: _Accepted) -> None:
-        if self._callers.get(caller.process) is caller:
-            del self._callers[caller.process]
-
-    def refuse(self, caller: _Accepted, reason: str) -> None:
-        """Close a connection whose bytes made no sense. The only trace of it is this line."""
-        self.refused += 1
-        caller.refused = True
-        log.warning("%s closed the connection from %s: %s", self.me.label, caller.where, reason[:_LONGEST_REASON])
-        caller.abort()
+    def make_caller(self) -> Caller:
+        return _Accepted(self)
 
     # Closing.
 
@@ -208,73 +153,23 @@ class Mesh:
         for peer in self._peers.values():
             peer.close(abort=abort)
         for connection in list(self.connections):
-            if isinstance(connection, _Accepted):
+            if isinstance(connection, Caller):
                 connection.transport.close()
 
 
-class _Accepted(Connection):
-    """A connection that somebody opened to us: one hello, answered with ours, then frames."""
+class _Accepted(Caller):
+    """A connection that a peer opened to us: frames come in."""
 
     def __init__(self, mesh: Mesh) -> None:
-        super().__init__()
+        super().__init__(mesh)
         self._mesh = mesh
         self._reader = FrameReader()
-        self._received = b""
-        self._patience: asyncio.TimerHandle | None = None
-        self.process = _STRANGER
-        self.refused = False
-        self.where = "?"
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.where = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
-        self._patience = asyncio.get_running_loop().call_later(
-            self._mesh.limits.hello, self._mesh.refuse, self, "it did not say who it is in time"
-        )
-        if self._mesh.admit(self):
-            tune(self.transport, self._mesh.limits.silence)
-        else:
-            self._mesh.refuse(self, "too many callers have not said who they are")
-
-    def data_received(self, data: bytes) -> None:
-        if self._patience is not None:
-            data = self._hello(data)
-        try:
-            pdus = self._reader.feed(data)
-        except FrameError as error:
-            self._mesh.refuse(self, str(error))
-            return
+    def heard(self, data: bytes) -> None:
+        pdus = self._reader.feed(data)
         if pdus:
             self._mesh.receive(self.process, pdus)
 
-    def _hello(self, data: bytes) -> bytes:
-        """Take the hello off the stream. Returns what follows it, which is nothing while it is incomplete."""
-        received = self._received + data
-        if len(received) < SIZE:
-            self._received = received
-            return b""
-        self._introduced()
-        try:
-            hello = decode_hello(received[:SIZE])
-            self._mesh.welcome(self, hello)
-        except HelloError as error:
-            self._mesh.refuse(self, str(error))
-            return b""
-        self.process = hello.process
-        self.transport.write(encode_hello(self._mesh.me.hello))
-        return received[SIZE:]
-
-    def _introduced(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-            self._mesh.introduced()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self._introduced()
-        self._mesh.farewell(self)
-        unread = self._reader.pending if self.process != _STRANGER else len(self._received)
-        if unread and not self.refused:
-            label = self._mesh.me.label
-            log.warning("%s: the connection from %s was cut %d bytes into a frame", label, self.where, unread)
+    @property
+    def unread(self) -> int:
+        return self._reader.pending

@@ -72,7 +72,9 @@ class Node:
             await asyncio.wait((told, running, ended), return_when=asyncio.FIRST_COMPLETED)
             self._told_to_stop.set()
             # The application goes on meanwhile: nothing becomes stable unless it takes what is delivered to it.
-            end = self._end_with_the_system if self._together else self._leave
+            if self._together:
+                await self._see_through()
+            end = _close if self._together else self._leave
             stopped: dict[str, Stopped] = {}
             for last in (False, True):
                 going = {name: member for name, member in self._members.items() if member.leaves_last is last}
@@ -87,17 +89,25 @@ class Node:
     async def _leave(self, member: MemberDriver) -> Stopped:
         return await member.stop(self._stop_timeout)
 
-    async def _end_with_the_system(self, member: MemberDriver) -> Stopped:
-        member.stop_accepting("the system ends")
-        stability = asyncio.ensure_future(member.stable(member.accepted))
-        await asyncio.wait((stability,), timeout=self._stop_timeout)
-        await member.close()
-        await asyncio.gather(stability, return_exceptions=True)
-        return member.stopped
+    async def _see_through(self) -> None:
+        """Wait until what everybody here accepted is stable. Nobody goes before: its word may be needed once more."""
+        for member in self._members.values():
+            member.stop_accepting("the system ends")
+        stability = [asyncio.ensure_future(member.stable(member.accepted)) for member in self._members.values()]
+        if stability:
+            _, unstable = await asyncio.wait(stability, timeout=self._stop_timeout)
+            for each in unstable:
+                each.cancel()
+            await asyncio.gather(*stability, return_exceptions=True)
 
     async def _all_ended(self) -> None:
         for member in self._members.values():
             await asyncio.wait((asyncio.ensure_future(member.wait_ended()),))
+
+
+async def _close(member: MemberDriver) -> Stopped:
+    await member.close()
+    return member.stopped
 
 
 async def _wait_for(application: Awaitable[None] | None) -> None:

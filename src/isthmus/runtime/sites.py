@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from socket import socket
-from time import monotonic_ns
 from typing import Any
 
 from isthmus.core.endpoint import Member, View
@@ -23,10 +22,8 @@ from isthmus.interconnect.plan import plans
 from isthmus.interconnect.recovery import NOTHING
 from isthmus.interconnect.topology import SUSPECT_AFTER, System, Topology
 from isthmus.interconnect.wiring import Link, all_links
-from isthmus.ordering.group import GroupMember
-from isthmus.ordering.orders import ORDERS
 from isthmus.runtime.address import Address, listen
-from isthmus.runtime.assembly import SystemSpec, group_settings, start_member
+from isthmus.runtime.assembly import SystemSpec, group_settings, make_group, start_member
 from isthmus.runtime.gateway import GatewayDriver
 from isthmus.runtime.hello import group_tag
 from isthmus.runtime.journal import Head, Journal, read_former
@@ -113,12 +110,11 @@ class Site:
 
     def _gateway_member(self, spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
         settings = gateway_settings(group_settings(spec))
-        founders = spec.founders()
-        group = GroupMember(process, founders, ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
+        group = make_group(spec, process, settings, joining=joining)
         retry_after = RETRY_AFTER * spec.suspect_after
         gateway = JoinGateway(
             process,
-            founders,
+            spec.founders(),
             self._plans,
             retry_after,
             joining=joining,

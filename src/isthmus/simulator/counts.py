@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from isthmus.simulator.counting import Tally
 
-Unit: TypeAlias = Literal["messages", "hops", "nanoseconds", "links", "entries", "loads"]
+Unit: TypeAlias = Literal["messages", "hops", "nanoseconds", "links", "entries", "loads", "bytes"]
 HEARTBEAT = "heartbeat"
 
 

@@ -7,14 +7,16 @@ from operator import truth
 
 from isthmus.core.endpoint import Delivered, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.pdu import DaisyFrame
 from isthmus.interconnect import daisy_servers
 from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_flush import Agreement, State, agree
-from isthmus.interconnect.daisy_local import Arrival, LocalGroup
-from isthmus.interconnect.daisy_record import Causes, Record, Told
+from isthmus.interconnect.daisy_flush import Agreement, agree
+from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
+from isthmus.interconnect.daisy_record import Record, unpack
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.simulator.mutant import Mutant
+from isthmus.simulator.standard import Scenario
 
 # Relaying
 
@@ -39,22 +41,33 @@ def _for_everybody(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos,
         out.addressed.append(Delivered(arrival.message, arrival.batch))
 
 
-def _newest_first(self: ServersGroup, messages: Sequence[Addressed], now: Nanos, causes: Causes | None = None) -> None:
+def _newest_first(self: ServersGroup, messages: Sequence[Clocked], now: Nanos) -> None:
     """What is sent on waits for a second one, which then goes first."""
-    held, self.holds_back = getattr(self, "holds_back", []), [(*messages, causes)]  # type: ignore[attr-defined]
+    held, self.holds_back = getattr(self, "holds_back", []), list(messages)  # type: ignore[attr-defined]
     if held:
-        (first, its_causes) = held[0]
         self.holds_back = []  # type: ignore[attr-defined]
-        _send(self, messages, now, causes)
-        _send(self, [first], now, its_causes)
+        _send(self, messages, now)
+        _send(self, held, now)
+
+
+def _up_on_receipt(self: DaisyProcess, link: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+    """The server does not wait until its local group has delivered what it sends up."""
+    if len(self.levels) > 1 and frame.group == self.local.number and isinstance(frame.pdu, Batch):
+        for packed in frame.pdu.messages:
+            message = unpack(packed)
+            if message is not None and self.tree.is_below(frame.group, message.origin):
+                if self.local.goes_beyond(message):
+                    above = self.levels[1]
+                    above.send([message], now)
+    _on_frame(self, link, frame, now, out)
 
 
 # Memory
 
 
-def _vector_not_kept(self: Record, message: Addressed, causes: Causes | None) -> bool:
+def _vector_not_kept(self: Record, message: Clocked, keep: bool = True) -> bool:
     self.seen[message.origin] = message.seq - 1
-    return _add(self, message, causes)
+    return _add(self, message, keep)
 
 
 def _members_forget(self: LocalGroup) -> list[MessageId]:
@@ -63,50 +76,78 @@ def _members_forget(self: LocalGroup) -> list[MessageId]:
     return news
 
 
-def _reported_at_once(self: ServersGroup, everybody_below_has: Callable[[Addressed], bool]) -> None:
+def _reported_at_once(self: ServersGroup, everybody_below_has: Callable[[Clocked], bool]) -> None:
     _report(self, truth)
 
 
-def _settled_by_itself(self: ServersGroup, message: MessageId) -> bool:
+def _settled_by_itself(self: ServersGroup) -> list[MessageId]:
     """Calls stable what its own seat has reported."""
-    place = self._place.get(message)
-    return self.record.has(message) and (place is None or self.reports[self.seat][place[0]] >= place[1])
+    theirs, self.reports = self.reports, [self.reports[self.seat]] if self.installed else []
+    try:
+        return _stable(self)
+    finally:
+        self.reports = theirs
+
+
+def _clock_stands(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+    """The clock counts what is sent, and does not heed what is delivered."""
+    clock = self.clock
+    _arrived(self, place, arrival, now, out)
+    self.clock = clock
 
 
 # The flush
 
 
-def _tells_nothing(self: LocalGroup) -> list[Told]:
+def _tells_nothing(self: LocalGroup) -> list[Clocked]:
     return []
 
 
 def _hears_nothing(self: ServersGroup, now: Nanos) -> None:
     """Begins a view with what it knows by itself."""
     for seat in range(self.size):
-        self.states.setdefault(seat, State((), 0))
-    _maybe_install(self, now)
+        self.states.setdefault(seat, ())
+    _go_on(self, now)
 
 
-def _any_order(states: Sequence[State], seat_of: Callable[[ProcessId], int]) -> Agreement:
-    found = agree(states, seat_of)
-    return found._replace(agreed=sorted(found.agreed, key=lambda told: (told.message.seq, -told.message.origin)))
+def _above_not_heard(self: ServersGroup, now: Nanos) -> None:
+    """Begins a view without what may have died with the server that had it from above."""
+    if self.heard and self.above is None:
+        self.above = ()
+        self._news.append(NewView(self.view_number))
+    _go_on(self, now)
 
 
-def _own_list_only(states: Sequence[State], seat_of: Callable[[ProcessId], int]) -> Agreement:
+def _any_order(
+    states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
+) -> Agreement:
+    found = agree(states, above, seat_of)
+    return found._replace(agreed=sorted(found.agreed, key=lambda message: (message.seq, -message.origin)))
+
+
+def _own_list_only(
+    states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
+) -> Agreement:
     """Leaves out what came from the last seat."""
-    found = agree(states, seat_of)
+    found = agree(states, above, seat_of)
     last = len(states) - 1
-    return found._replace(agreed=[each for each in found.agreed if seat_of(each.message.origin) != last])
+    return found._replace(agreed=[each for each in found.agreed if seat_of(each.origin) != last])
 
 
 _arrived = DaisyProcess._arrived
+_on_frame = DaisyProcess._on_frame
 _add = Record.add
 _confirmed = LocalGroup.confirmed
-_report, _maybe_install, _send = ServersGroup.report, ServersGroup._maybe_install, ServersGroup.send
+_report, _stable, _go_on, _send = (
+    ServersGroup.report,
+    ServersGroup.confirmed,
+    ServersGroup._go_on,
+    ServersGroup.send,
+)
 
 
-def _mutant(name: str, mistake: str, *patches: tuple[object, str, object]) -> Mutant:
-    return Mutant(f"daisy-{name}", "causal", mistake, patches, "daisy")
+def _mutant(name: str, mistake: str, *patches: tuple[object, str, object], scenario: Scenario = "daisy") -> Mutant:
+    return Mutant(f"daisy-{name}", "causal", mistake, patches, scenario)
 
 
 DAISY_MUTANTS: tuple[Mutant, ...] = (
@@ -114,6 +155,11 @@ DAISY_MUTANTS: tuple[Mutant, ...] = (
         "on-receipt",
         "a server passes on what is not causally deliverable yet",
         (ServersGroup, "_hand_over", _on_receipt),
+    ),
+    _mutant(
+        "up-on-receipt",
+        "a server sends up what its local group has not delivered yet",
+        (DaisyProcess, "_on_frame", _up_on_receipt),
     ),
     _mutant("vector-leaks", "a vector of one group gets into another", (DaisyProcess, "_arrived", _vector_leaks)),
     _mutant(
@@ -134,14 +180,21 @@ DAISY_MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "settled-by-itself",
         "a server calls stable what only its own group has",
-        (ServersGroup, "everybody_has", _settled_by_itself),
+        (ServersGroup, "confirmed", _settled_by_itself),
     ),
     _mutant("tells-nothing", "a new server does not tell what its group has", (LocalGroup, "tell_up", _tells_nothing)),
     _mutant(
         "hears-nothing",
         "a server goes on without the state of the others",
-        (ServersGroup, "_maybe_install", _hears_nothing),
+        (ServersGroup, "_go_on", _hears_nothing),
     ),
+    _mutant(
+        "above-not-heard",
+        "a flush does not wait for what the group above has",
+        (ServersGroup, "_go_on", _above_not_heard),
+        scenario="deep daisy",
+    ),
+    _mutant("clock-stands", "clocks do not heed what is delivered", (DaisyProcess, "_arrived", _clock_stands)),
     _mutant("any-order", "the flush orders messages by number", (daisy_servers, "agree", _any_order)),
     _mutant("seat-left-out", "the flush leaves out what came from one seat", (daisy_servers, "agree", _own_list_only)),
 )
