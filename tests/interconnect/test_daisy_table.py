@@ -92,6 +92,15 @@ def test_what_makes_no_sense_is_refused(old: str, new: str, key: str, reason: st
     assert way_out in found[0].way_out
 
 
+def test_local_groups_are_stars_where_the_file_says_so() -> None:
+    for text, star in ((TREE, False), (f"{TREE}[systems.shop.daisy]\nstar = true\n", True)):
+        daisy = parse(text, "t.toml").system("shop").daisy
+        assert daisy is not None
+        assert tree_of(daisy, ("a1", "a2", "b1", "b2", "c1", "c2").index).star is star
+    (problem,) = refused(f"{TREE}[systems.shop.daisy]\nstar = 1\n")
+    assert problem.key == "systems.shop.daisy.star"
+
+
 def test_a_join_to_a_daisy_is_refused_because_it_carries_broadcasts() -> None:
     join = '[[joins]]\nbetween = ["shop", "depot"]\norder = "causal"\n'
     (problem,) = refused(TREE + OTHER + join)

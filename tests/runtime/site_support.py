@@ -15,7 +15,9 @@ from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import Address, listen
+from isthmus.runtime.assembly import provide_medium
 from isthmus.runtime.gateway import GatewayDriver
+from isthmus.runtime.hub import Hub
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.sites import Site, journal_of, site_spec
@@ -85,6 +87,7 @@ class JoinedPair:
         self.drivers: dict[str, MemberDriver] = {}
         self.delivered: dict[str, list[bytes]] = {}
         self._sites: dict[str, Site] = {}
+        self._hubs: list[Hub] = []
 
     async def __aenter__(self) -> Self:
         await asyncio.gather(*(self.start(site) for site in ("madrid", "valencia") if not self.living(site)))
@@ -96,6 +99,8 @@ class JoinedPair:
         for driver in self.drivers.values():
             if driver.ended is None:
                 driver.kill("the test is over")
+        for hub in self._hubs:
+            hub.close()
         self.ports.release()
 
     async def start(self, site: str, only: Sequence[str] | None = None, *, joining: bool = False) -> None:
@@ -109,6 +114,9 @@ class JoinedPair:
             addresses = [Address(*system.address.plus(place)) for place in range(len(system.members))]
             settings: dict[str, Any] = {"trace": str(self.trace), "trace_sync": True, "retry_after": 50_000_000}
             spec = site_spec(topology, system, addresses, "run", life=life, **settings)
+            spec, hub = await provide_medium(spec)
+            if hub is not None:
+                self._hubs.append(hub)
             self._sites[site] = Site(topology, site, spec)
             only = [f"{name}+{life * LIFE}" if life else name for name in system.founders]
         assert only is not None

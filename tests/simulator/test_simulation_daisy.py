@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 from simulation_support import example
 
+from isthmus.core.endpoint import Outbox
+from isthmus.core.message import Batch
+from isthmus.core.pdu import DaisyFrame
+from isthmus.interconnect.daisy import DaisyProcess
+from isthmus.interconnect.daisy_table import DaisyTable
+from isthmus.interconnect.daisy_tree import tree_of
 from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.run import Outcome, Run, promised
 from isthmus.simulator.soak import DAISIES
+from isthmus.simulator.sometimes import expected
 from isthmus.simulator.standard import standard
 
 SEEDS = (1, 2)
@@ -69,3 +76,41 @@ def test_a_message_is_seen_only_where_somebody_is_to_have_it() -> None:
             group = row.process[0]
             meant = sent[row.origin_process, row.origin_seq] or ()
             assert row.origin_process[0] == group or any(each.startswith(f"shop/{group}") for each in meant)
+
+
+def test_in_a_star_only_the_server_multicasts_and_headers_are_one_number() -> None:
+    """daisy, Sect. 3.4: point-to-point to the server, "only a single integer to be added to each message"."""
+    tree = tree_of(DaisyTable(processes=("a", "b", "c"), star=True), ("a", "b", "c").index)
+    processes = [DaisyProcess(each, tree) for each in range(3)]
+    out = Outbox()
+    processes[2].send((1,), [b"through the server"], 0, out)
+    (((server,), offer),) = out.sends
+    assert (server, type(offer)) == (0, DaisyFrame)
+    batches: list[Batch] = []
+    under_way = [(2, server, offer)]
+    delivered: list[tuple[int, bytes]] = []
+    while under_way:
+        source, target, frame = under_way.pop(0)
+        assert isinstance(frame, DaisyFrame)
+        if isinstance(frame.pdu, Batch) and frame.pdu.messages:
+            batches.append(frame.pdu)
+        answer = Outbox()
+        processes[target].receive(source, [frame], 0, answer)
+        delivered += [(target, each.message.payload) for each in answer.addressed]
+        under_way += [(target, each, pdu) for destinations, pdu in answer.sends for each in destinations]
+    assert delivered == [(1, b"through the server")]
+    assert [(batch.sender, batch.stamp) for batch in batches] == [(0, []), (0, [])]
+
+
+def test_servers_of_stars_crash_one_after_the_other_and_nothing_is_lost() -> None:
+    outcomes = [run_seed(standard("star daisy", "causal"), seed) for seed in (1, 2, 3)]
+    assert not [explain(outcome) for outcome in outcomes if outcome.violated]
+    assert any("server crashed" in outcome.sometimes for outcome in outcomes)
+
+
+def test_a_campaign_over_small_local_groups_does_not_wait_for_what_cannot_happen_in_them() -> None:
+    """The nemesis leaves each group its quorum, so with three members one failure at a time is all there is."""
+    text, file = example("daisy-two-levels.toml")
+    cases = set(expected(parse(text, file)))
+    assert {"server crashed", "crash in a flush of servers", "view change"} <= cases
+    assert not {"crash in a view change", "coordinators competed", "proposal taken over"} & cases

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json
-from isthmus.explorer.clusters import directed_of, explore_clusters
+from isthmus.explorer.addressed import directed_of
+from isthmus.explorer.clusters import explore_clusters
+from isthmus.explorer.daisy import explore_daisy
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, explore
 from isthmus.interconnect.exploration_table import MAX_CRASHES, MAX_SENDS, MAX_STATES
@@ -32,10 +34,8 @@ def explore_topology(
 ) -> int:
     """Look at every schedule. Prints how many states there are, and a shortest counterexample if one exists."""
     loaded = load(topology, allow_unsafe=True)
-    if any(system.daisy is not None for system in loaded.systems):
-        fail(f"{topology}: the explorer does not know daisies; use isthmus simulate")
-    if any(system.clusters is not None for system in loaded.systems):
-        return _explore_clusters(topology, loaded, messages, crashes, max_states, output)
+    if any(system.clusters or system.daisy for system in loaded.systems):
+        return _explore_addressed(topology, loaded, messages, crashes, max_states, output)
     scenario = scenario_of(loaded, messages, crashes, max_states)
     if not scenario.sends:
         fail(f"{topology}: no system lists a process that could send anything; add processes to one")
@@ -54,14 +54,18 @@ def explore_topology(
     return VIOLATED if outcome.counterexample else HOLDS
 
 
-def _explore_clusters(
+def _explore_addressed(
     file: Path, loaded: Topology, messages: int | None, crashes: int | None, max_states: int | None, output: Output
 ) -> int:
+    """Clusters or a daisy: messages have destinations."""
+    clustered = any(system.clusters for system in loaded.systems)
     if crashes or loaded.exploration.crashes:
-        fail(f"{file}: clusters promise nothing after a crash; use isthmus simulate to see what it does")
+        reason = "clusters promise nothing after a crash" if clustered else "a daisy is explored without crashes"
+        fail(f"{file}: {reason}; use isthmus simulate to see what one does")
     with err.status("exploring"):
-        outcome = explore_clusters(loaded, messages, max_states)
-    sends = [f"{each.sender} to {each.destination}" for each in directed_of(loaded, messages)]
+        outcome = (explore_clusters if clustered else explore_daisy)(loaded, messages, max_states)
+    directed = directed_of(loaded, messages)
+    sends = [f"{each.sender} to {' and '.join(map(str, each.destinations))}" for each in directed]
     result = _outcome(file, loaded, outcome) | {"sends": sends, "crashes": 0}
     if output is Output.JSON:
         print_json(result)

@@ -85,7 +85,7 @@ def run(
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
     spec, listeners = _plan(loaded, system, chosen, run_name)
     spec = structs.replace(spec, trace=str(trace) if trace is not None else None, trace_sync=trace_sync, life=life)
-    spec = on_the_medium.apply(system, spec)
+    spec = on_the_medium.apply(spec)
     try:
         seconds = parse_duration(duration) / SECOND if duration else None
     except ValueError as error:

@@ -442,12 +442,18 @@ class Settled(_Pdu, frozen=True, tag="settled"):
     ids: Ids
 
 
+class Offered(_Pdu, frozen=True, tag="offered"):
+    """To the server of a local group that is a star: the sender's own messages that the group has not had, in order."""
+
+    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+
+
 class DaisyFrame(_Pdu, frozen=True, tag="daisy"):
     """A word within one group of several: the one with this number, as it was formed in this generation."""
 
     group: Number
     generation: Number
-    pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled
+    pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered
 
 
 Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck | DaisyFrame

@@ -18,7 +18,7 @@ from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import LinkId, MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
-from isthmus.core.pdu import Ack, DaisyFrame, GroupPdu, Pdu, SeatReport, SeatState, Settled, Unsettled
+from isthmus.core.pdu import Ack, DaisyFrame, GroupPdu, Offered, Pdu, SeatReport, SeatState, Settled, Unsettled
 from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
 from isthmus.interconnect.daisy_record import id_of
 from isthmus.interconnect.daisy_servers import ServersGroup
@@ -104,6 +104,8 @@ class DaisyProcess:
         elif isinstance(level, ServersGroup):
             if isinstance(pdu, (Batch, Ack, SeatReport, SeatState)):
                 level.receive(link, pdu, now)
+        elif isinstance(pdu, Offered):
+            level.on_offer(link, pdu, now)
         elif not isinstance(pdu, (SeatReport, SeatState)):
             level.receive(link, pdu, now)
 
@@ -113,6 +115,7 @@ class DaisyProcess:
             self._next_tick = now + self.settings.heartbeat
             for level in self.levels[1:]:
                 level.wake(now)
+            self.local.offer()
             self._settle(now, out)
             self._catch_up(out)
             self._ask(out)
@@ -171,6 +174,7 @@ class DaisyProcess:
     def _new_view(self, place: int, now: Nanos, out: Outbox) -> None:
         if place == 0:
             out.deliveries.append(View(self.local.member.view.number, self.local.member.view.members))
+            self.local.turn(now)
         self._elect(place, now)
         self._catch_up(out)
 
@@ -267,6 +271,9 @@ class DaisyProcess:
         out.holds += inner.holds
         for destinations, pdu in inner.sends:
             self._say(out, destinations, self.local.number, pdu)  # type: ignore[arg-type]
+        for server, offered in self.local.offers:
+            self._say(out, (server,), self.local.number, offered)
+        self.local.offers.clear()
         out.stopped = inner.stopped
         inner.clear()
         for level in self.levels[1:]:
@@ -283,7 +290,7 @@ class DaisyProcess:
         out: Outbox,
         destinations: tuple[ProcessId, ...],
         group: int,
-        pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled,
+        pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered,
     ) -> None:
         out.sends.append((destinations, DaisyFrame(group, self.tree.generation, pdu)))
 

@@ -3,12 +3,16 @@
 The group is an ordinary causal one; everybody in it gets every message that is in it, and only those that a message is
 for hand it to their application (daisy, Sect. 3.1). Every member keeps the messages that go beyond the group until its
 server says that they are stable there, so that any member can become the server (Sect. 3.1.2).
+
+In a star (Sect. 3.4) the server alone multicasts, and the others offer it what they send until the group has it. Then
+FIFO order is causal order: whatever a member has had came by the server's one stream, before what it offers.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec import structs
@@ -16,12 +20,16 @@ from msgspec import structs
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
-from isthmus.core.pdu import GroupPdu
+from isthmus.core.pdu import GroupPdu, Offered
 from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_tree import DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
+from isthmus.ordering.fifo import FifoOrder
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.window import GroupSettings
+
+MAX_OFFERED = 256
+"""Messages that a member of a star gives its server at a time."""
 
 
 class Arrival(NamedTuple):
@@ -49,11 +57,14 @@ class LocalGroup:
         # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
         # server that had a window as well would wait for those above it, and they for it.
         unlimited = structs.replace(settings, window_messages=1 << 60, window_bytes=1 << 60)
-        self.member = GroupMember(owner, group.everybody, CausalOrder, unlimited, now)
+        order = FifoOrder if tree.star else CausalOrder
+        self.member = GroupMember(owner, group.everybody, order, unlimited, now)
         self.record = Record()
         self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
         self._under_way: set[MessageId] = set()
         self._offered: dict[ProcessId, int] = {}
+        self.through_server: deque[Clocked] = deque()
+        self.offers: list[tuple[ProcessId, Offered]] = []
         self.inner = Outbox()
 
     # What the levels above ask
@@ -81,9 +92,43 @@ class LocalGroup:
 
     def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
         """Multicast these. Their causes have been in this group, or were given to it before."""
+        if self.tree.star and self.server != self.id:
+            self.through_server.extend(messages)
+            self.offer()
+            return
         for message in messages:
             self._offered[message.origin] = message.seq
         self.member.relay(pack(messages), now, self.inner)
+
+    def offer(self) -> None:
+        """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
+        if self.through_server and self.server is not None:
+            messages = list(islice(self.through_server, MAX_OFFERED))
+            self.offers.append((self.server, Offered(pack(messages))))
+
+    def on_offer(self, link: ProcessId, offered: Offered, now: Nanos) -> None:
+        """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""
+        if self.server != self.id or link not in self.member.view.members or not self.tree.star:
+            return
+        taken = []
+        latest = max(self.record.seen.get(link, 0), self._offered.get(link, 0))
+        for packed in offered.messages:
+            message = unpack(packed)
+            if message is not None and message.origin == link and message.seq == latest + 1:
+                taken.append(message)
+                latest += 1
+        if taken:
+            self.send(taken, now)
+
+    def turn(self, now: Nanos) -> None:
+        """In a star: a view has begun. What its last server had sent is everywhere, and the rest is offered again."""
+        if self.server != self.id:
+            self.offer()
+            return
+        messages = [each for each in self.through_server if not self.record.has(id_of(each))]
+        self.through_server.clear()
+        if messages:
+            self.send(messages, now)
 
     def is_settled(self, message: MessageId) -> bool:
         """Whether nobody will ever need it again."""
@@ -122,6 +167,8 @@ class LocalGroup:
                     continue
                 if self.record.add(message, self.goes_beyond(message)):
                     first_time.append(message)
+                    while self.through_server and self.record.has(id_of(self.through_server[0])):
+                        self.through_server.popleft()
             ids = [id_of(message) for message in first_time]
             self._under_way.update(ids)
             self.unconfirmed.setdefault(item.sender, deque()).append((item.number, ids))

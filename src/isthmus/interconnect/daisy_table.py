@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from isthmus.interconnect.problem import choose_from, quote
 from isthmus.interconnect.toml_table import NAME, Table
@@ -17,10 +17,11 @@ _REMEDY = "list processes, or parts"
 class DaisyTable(Struct, frozen=True, kw_only=True):
     """One group as the file has it: a local group of processes, or the servers' group of its parts.
 
-    `name` is its path from the top; that of the topmost is empty.
+    `name` is its path from the top; that of the topmost is empty, and says whether local groups are stars.
     """
 
     name: str = ""
+    star: bool = False
     processes: tuple[str, ...] = ()
     parts: tuple[DaisyTable, ...] = ()
 
@@ -45,8 +46,11 @@ def read_daisy(table: Table, processes: tuple[str, ...]) -> DaisyTable | None:
     if "daisy" not in table.entries:
         return None
     reader = _Reader(processes)
-    top = reader.read(table.table("daisy"), "", 1)
+    daisy = table.table("daisy")
+    star = daisy.boolean("star", default=False)
+    top = reader.read(daisy, "", 1)
     if top is not None:
+        top = structs.replace(top, star=star)
         for name in processes:
             if name not in reader.found_in:
                 way_out = f"add it to the processes of one below [{table.at('daisy')}]"

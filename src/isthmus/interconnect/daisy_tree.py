@@ -33,11 +33,15 @@ class DaisyGroup(NamedTuple):
 
 
 class DaisyTree:
-    """All groups of one system as they are in one generation. `home` is the local group of each slot."""
+    """All groups of one system as they are in one generation. `home` is the local group of each slot.
 
-    def __init__(self, groups: list[DaisyGroup], generation: int = 0) -> None:
+    In a `star` members of a local group send through its server (daisy, Sect. 3.4, the third optimisation).
+    """
+
+    def __init__(self, groups: list[DaisyGroup], generation: int = 0, star: bool = False) -> None:
         self.groups = groups
         self.generation = generation
+        self.star = star
         self.home = {slot: group.number for group in groups if group.is_local for slot in group.everybody}
         self._below = [frozenset(group.everybody) for group in groups]
 
@@ -87,4 +91,4 @@ def tree_of(table: DaisyTable, id_of: Callable[[str], ProcessId]) -> DaisyTree:
         return groups[number]
 
     add(table, NONE, NONE)
-    return DaisyTree(groups)
+    return DaisyTree(groups, star=table.star)

@@ -27,17 +27,25 @@ _EXAMPLE = 'write "system/process"'
 
 
 class Directed(Struct, frozen=True, kw_only=True):
-    """A message to one process, sent when its sender has delivered message number `after` (0: at any time)."""
+    """A message to one process, sent when its sender has delivered message number `after` (0: at any time).
+
+    In a daisy it may `also` be for others.
+    """
 
     sender: ProcessName
     destination: ProcessName
     after: int = 0
+    also: tuple[ProcessName, ...] = ()
+
+    @property
+    def destinations(self) -> tuple[ProcessName, ...]:
+        return (self.destination, *self.also)
 
 
 class Exploration(Struct, frozen=True, kw_only=True):
     """`sends` names the sender of each message; None deals a few over all processes.
 
-    In a system of clusters `messages` says it instead, for there a message has a destination.
+    In a system of clusters and in a daisy `messages` says it instead, for there a message has destinations.
     """
 
     sends: tuple[ProcessName, ...] | None = None
@@ -98,9 +106,12 @@ def _messages(table: Table, processes: Mapping[str, tuple[str, ...]]) -> tuple[D
             elif text is not None:
                 row.refuse(key, f"there is no process {quote(text)}", choose_from(text, known, "the processes are"))
         after = row.integer("after", 0, 0, len(found))
+        also = row.names("also", known.__contains__, choose_from("", known, "the processes are")) or ()
         row.close()
         question = found[after - 1] if after else None
-        if len(ends) == 2 and question is not None and question.destination != ends[0]:
+        if len(ends) == 2 and question is not None and ends[0] not in question.destinations:
             row.refuse("after", f"message {after} is not for {ends[0]}", "name one that its sender delivers")
-        found.append(Directed(sender=ends[0], destination=ends[1], after=after) if len(ends) == 2 else None)
+        others = tuple(name for each in also if (name := ProcessName(*each.split("/"))) not in ends[1:])
+        complete = len(ends) == 2
+        found.append(Directed(sender=ends[0], destination=ends[1], after=after, also=others) if complete else None)
     return tuple(each for each in found if each is not None)

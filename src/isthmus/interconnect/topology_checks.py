@@ -282,12 +282,16 @@ def _check_clusters(report: Report, topology: Topology) -> None:
         if len(topology.systems) > 1 and name not in joined:
             reason = "nothing can join a system of clusters to the others here"
             report.refuse(f"systems.{name}.clusters", reason, "give it a file of its own")
-    if clustered and topology.exploration.sends is not None:
-        reason = "in a system of clusters a message has a destination"
+    exploration = topology.exploration
+    addressed = clustered or any(system.daisy is not None for system in topology.systems)
+    if addressed and exploration.sends is not None:
+        reason = f"in a {'system of clusters' if clustered else 'daisy'} a message has a destination"
         report.refuse("exploration.sends", reason, 'write messages = [{ from = "s/p", to = "s/q" }]')
-    if topology.exploration.messages and not clustered:
-        reason = "only in a system of clusters has a message a destination"
+    if exploration.messages and not addressed:
+        reason = "only in a system of clusters or in a daisy has a message a destination"
         report.refuse("exploration.messages", reason, 'write sends = ["s/p"]')
+    if clustered and any(each.also for each in exploration.messages):
+        report.refuse("exploration.messages", "in clusters a message is for one process", 'remove "also"')
     faults = topology.simulation.faults
     for key, count in (("joins", faults.joins), ("leaves", faults.leaves), ("restarts", faults.restarts)):
         if clustered and count:

@@ -16,12 +16,14 @@ from typing import Any
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
+from isthmus.interconnect.acknowledged_table import AcknowledgedTable
 from isthmus.interconnect.gateway import JoinGateway
 from isthmus.interconnect.gateway_member import GatewayMember, gateway_settings
 from isthmus.interconnect.plan import plans
 from isthmus.interconnect.recovery import NOTHING
 from isthmus.interconnect.topology import SUSPECT_AFTER, System, Topology
 from isthmus.interconnect.wiring import Link, all_links
+from isthmus.runtime.acknowledged import AcknowledgedSpec
 from isthmus.runtime.address import Address, listen
 from isthmus.runtime.assembly import SystemSpec, group_settings, make_group, start_member
 from isthmus.runtime.gateway import GatewayDriver
@@ -205,5 +207,13 @@ def site_spec(
         suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
         keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
+        acknowledged=None if system.acknowledged is None else _acknowledged(system.acknowledged),
         **settings,
+    )
+
+
+def _acknowledged(table: AcknowledgedTable) -> AcknowledgedSpec:
+    """What the file says of it. Which medium carries it is no business of the file."""
+    return AcknowledgedSpec(
+        protocol=table.protocol, act_on=table.act_on, window=table.window, answer_after=table.answer_after
     )

@@ -28,7 +28,7 @@ from isthmus.simulator.world import Host, World
 from isthmus.trace.schema import Role
 from isthmus.trace.writer import ProcessLog
 
-WINDOW = 24
+WINDOW = 12
 """Own messages that are not stable everywhere: small, so that back-pressure is met in short runs."""
 
 

@@ -13,7 +13,7 @@ from isthmus.interconnect import daisy_servers
 from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_flush import Agreement, agree
 from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
-from isthmus.interconnect.daisy_record import Record, unpack
+from isthmus.interconnect.daisy_record import Record, pack, unpack
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.simulator.mutant import Mutant
 from isthmus.simulator.standard import Scenario
@@ -60,6 +60,19 @@ def _up_on_receipt(self: DaisyProcess, link: ProcessId, frame: DaisyFrame, now: 
                     above = self.levels[1]
                     above.send([message], now)
     _on_frame(self, link, frame, now, out)
+
+
+# Stars
+
+
+def _offered_once(self: LocalGroup) -> None:
+    _offer(self)
+    self.through_server.clear()
+
+
+def _past_the_server(self: LocalGroup, messages: Sequence[Clocked], now: Nanos) -> None:
+    """Members multicast by themselves, in FIFO order."""
+    self.member.relay(pack(messages), now, self.inner)
 
 
 # Memory
@@ -138,6 +151,7 @@ _arrived = DaisyProcess._arrived
 _on_frame = DaisyProcess._on_frame
 _add = Record.add
 _confirmed = LocalGroup.confirmed
+_offer = LocalGroup.offer
 _report, _stable, _go_on, _send = (
     ServersGroup.report,
     ServersGroup.confirmed,
@@ -197,5 +211,17 @@ DAISY_MUTANTS: tuple[Mutant, ...] = (
     _mutant("clock-stands", "clocks do not heed what is delivered", (DaisyProcess, "_arrived", _clock_stands)),
     _mutant("any-order", "the flush orders messages by number", (daisy_servers, "agree", _any_order)),
     _mutant("seat-left-out", "the flush leaves out what came from one seat", (daisy_servers, "agree", _own_list_only)),
+    _mutant(
+        "star-offered-once",
+        "a member of a star does not offer again what a dead server took",
+        (LocalGroup, "offer", _offered_once),
+        scenario="star daisy",
+    ),
+    _mutant(
+        "star-past-the-server",
+        "members of a star multicast by themselves",
+        (LocalGroup, "send", _past_the_server),
+        scenario="star daisy",
+    ),
 )
 """All in three groups of four, whose servers crash one after the other."""

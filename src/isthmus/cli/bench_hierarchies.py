@@ -1,0 +1,65 @@
+"""`isthmus bench hierarchies`: a daisy whose servers are killed, and three layers of clusters, as real OS processes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from isthmus.benchmarks import hierarchies
+from isthmus.benchmarks.joined_sites import ChildFailed
+from isthmus.cli.console import HOLDS, VIOLATED, Output, fail, out, progress_bar, table
+from isthmus.core.ids import SECOND
+
+
+def bench(traces: Path | None, output: Output) -> tuple[Any, int]:
+    with _place(traces) as directory, progress_bar() as progress:
+        task = progress.add_task("killing servers", total=len(hierarchies.VICTIMS) + 1)
+        try:
+            outcomes = asyncio.run(hierarchies.measure(directory, lambda: progress.advance(task)))
+        except ChildFailed as failure:
+            fail(f"{failure}; a machine that is busy with other things can do that: try again when it is not")
+    if output is Output.HUMAN:
+        _print(outcomes)
+        if traces is not None:
+            for outcome in outcomes:
+                out.print(f"for Spark: isthmus audit {outcome.trace} --expect integrity,agreement,fifo,causal")
+    violated = any(outcome.report.violated for outcome in outcomes)
+    return outcomes, VIOLATED if violated else HOLDS
+
+
+@contextmanager
+def _place(traces: Path | None) -> Iterator[Path]:
+    if traces is None:
+        with tempfile.TemporaryDirectory(prefix="isthmus-hierarchies-") as directory:
+            yield Path(directory)
+        return
+    if traces.exists() and any(traces.iterdir()):
+        fail(f"--traces {traces}: there is something in it already; choose a directory that is empty or not there yet")
+    yield traces
+
+
+def _print(outcomes: list[hierarchies.Outcome]) -> None:
+    columns = ("system", "processes", "OS processes", "messages", "deliveries", "header", "verdicts")
+    listing = table("hierarchies over real sockets, under load", *columns)
+    for outcome in outcomes:
+        verdicts = {verdict.verdict for verdict in outcome.report.verdicts}
+        listing.add_row(
+            outcome.system,
+            str(outcome.processes),
+            str(outcome.os_processes),
+            f"{outcome.messages:,}",
+            f"{outcome.deliveries:,}",
+            f"{outcome.header:.0f} B",
+            "[green]all hold[/green]" if verdicts == {"holds"} else f"[red]{', '.join(sorted(verdicts))}[/red]",
+        )
+    out.print(listing)
+    listing = table("kill -9 of servers of the daisy", "killed", "noticed after", "relayed again after")
+    for kill in [kill for outcome in outcomes for kill in outcome.kills]:
+        listing.add_row(kill.victim, f"{kill.noticed / SECOND:.2f} s", f"{kill.flowing / SECOND:.2f} s")
+    out.print(listing)
+    for violation in [each for outcome in outcomes for each in outcome.report.violations][:5]:
+        out.print(f"  {violation.why}", markup=False)

@@ -1,0 +1,98 @@
+"""`isthmus run` of a system by TO or PO: which medium it is on, and who provides it (docs/design/to-po.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from isthmus.cli.console import HOLDS, err, fail
+from isthmus.interconnect.topology import System
+from isthmus.runtime.acknowledged import settle
+from isthmus.runtime.address import Address
+from isthmus.runtime.assembly import SystemSpec, provide_medium
+from isthmus.runtime.loop import run as run_loop
+
+
+class MediumName(StrEnum):
+    AUTO = "auto"
+    HUB = "hub"
+    MULTICAST = "multicast"
+
+
+_KINDS: dict[MediumName, Literal["auto", "hub", "multicast"]] = {
+    MediumName.AUTO: "auto",
+    MediumName.HUB: "hub",
+    MediumName.MULTICAST: "multicast",
+}
+
+
+class MediumOptions(Struct, frozen=True):
+    """What the command line says of the medium; `hub` is to run it here, and no process unless some are named."""
+
+    medium: MediumName
+    loss: float
+    loss_seed: int
+    hub: bool
+
+    @property
+    def are_given(self) -> bool:
+        return self.hub or self.loss > 0 or self.medium is not MediumName.AUTO
+
+    def check(self, file: str, system: System) -> None:
+        if self.are_given and system.acknowledged is None:
+            fail(f"{file}: systems.{system.name} is on no medium: --medium, --loss and --hub are for [acknowledged]")
+
+    def apply(self, spec: SystemSpec) -> SystemSpec:
+        """The system with its medium, as far as the command line says which."""
+        if spec.acknowledged is None:
+            return spec
+        medium = _KINDS[self.medium]
+        acknowledged = structs.replace(spec.acknowledged, medium=medium, loss=self.loss, loss_seed=self.loss_seed)
+        return structs.replace(spec, acknowledged=acknowledged)
+
+
+def medium_address(system: System) -> Address | None:
+    """The port behind those of the members: of the hub, or of the multicast group."""
+    return None if system.address is None else Address(*system.address.plus(len(system.members)))
+
+
+@asynccontextmanager
+async def on_medium(spec: SystemSpec, at: Address | None, *, provides: bool) -> AsyncIterator[SystemSpec]:
+    """The system with its medium decided on, and with a hub for as long as this lasts, if one is to be here."""
+    hub = None
+    if provides:
+        spec, hub = await provide_medium(spec, at)
+    elif spec.acknowledged is not None:
+        spec = structs.replace(spec, acknowledged=settle(spec.acknowledged, f"{spec.run}/{spec.system}", at))
+    if spec.acknowledged is not None:
+        err.print(f"isthmus: {spec.system} is on {spec.acknowledged.medium} {spec.acknowledged.where}", markup=False)
+    try:
+        yield spec
+    finally:
+        if hub is not None:
+            hub.close()
+
+
+def run_hub(spec: SystemSpec, at: Address | None, seconds: float | None) -> int:
+    """The hub of a system and nothing else, until a signal or the end of the time."""
+
+    async def main() -> None:
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, told.set)
+        async with on_medium(spec, at, provides=True) as settled:
+            if settled.acknowledged is not None and settled.acknowledged.medium == "multicast":
+                fail(f"{spec.system} is on multicast and needs no hub; write --medium hub, here and for its processes")
+            try:
+                await asyncio.wait_for(told.wait(), seconds)
+            except TimeoutError:
+                pass
+
+    run_loop(main())
+    return HOLDS

@@ -1,0 +1,81 @@
+"""The commands on daisies: what they run, what they draw, what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from cli_support import Finished, call
+
+from isthmus.cli.plot import COLOURS
+from isthmus.simulator import counts_of_daisies
+from isthmus.simulator.counts_of_daisies import curves
+from isthmus.simulator.oracles import judge
+from isthmus.trace.reader import read_trace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TWO_LEVELS, EXPLORED = (str(EXAMPLES / f"daisy-{name}.toml") for name in ("two-levels", "explored"))
+
+Isthmus: TypeAlias = Callable[..., Finished]
+
+
+@pytest.fixture
+def isthmus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Isthmus:
+    return lambda *arguments: call(capsys, monkeypatch, *arguments)
+
+
+def test_run_sees_everything_through(isthmus: Isthmus, tmp_path: Path) -> None:
+    # The example suspects within 60 ms of virtual time; a real machine with other things to do needs more.
+    file = tmp_path / "daisy.toml"
+    file.write_text(Path(TWO_LEVELS).read_text().replace('"60ms"', '"2s"'))
+    trace = tmp_path / "trace"
+    arguments = ["--rate", "20", "--size", "20", "--duration", "500ms", "--trace", str(trace), "-o", "json"]
+    done = isthmus("run", str(file), "--site", "shop", *arguments)
+    assert done.code == 0, done.err
+    assert done.json["clean"]
+    events = list(read_trace(trace).events())
+    sends = [event for event in events if event.event == "send"]
+    assert len(sends) == sum(done.json["accepted"].values()) > 0
+    assert sum(len(event.destinations or ()) for event in sends) == done.json["delivered"]
+    assert not judge(events, ("integrity", "agreement", "fifo", "causal")).violated
+
+
+def test_explore_says_to_whom_each_message_goes(isthmus: Isthmus) -> None:
+    done = isthmus("explore", EXPLORED, "--messages", "2", "-o", "json")
+    assert (done.code, done.json["verdict"]) == (0, "holds")
+    assert done.json["sends"] == ["shop/a1 to shop/a2", "shop/a2 to shop/b1"]
+    told = isthmus("explore", EXPLORED)
+    assert "shop/a2 to shop/b1 and shop/b2" in told.out
+    assert "no violation in any schedule" in told.out
+
+
+def test_the_headers_of_all_kinds_of_systems_are_drawn(
+    isthmus: Isthmus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = curves((8, 16, 64))
+    assert len(few) <= len(COLOURS)
+    monkeypatch.setattr(counts_of_daisies, "curves", lambda: few)
+    file = tmp_path / "headers.svg"
+    assert isthmus("counts", "daisy-header", "--plot-headers", str(file)).code == 0
+    drawn = file.read_text()
+    assert drawn.count("<polyline") == len(few)
+    assert all(f">{kind}<" in drawn for kind in few)
+    assert drawn.count("<circle") == sum(map(len, few.values()))
+    refused = isthmus("counts", "daisy-header", "--plot-headers", str(tmp_path / "no" / "x.svg"))
+    assert refused.is_refusal("--plot-headers", "x.svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", TWO_LEVELS, "--site", "shop", "--lines"], ["--lines", "is a daisy"]),
+        (["run", TWO_LEVELS, "--site", "shop", "--process", "a1"], ["systems.shop", "has no address"]),
+        (["explore", EXPLORED, "--crashes", "1"], ["a daisy is explored without crashes"]),
+    ],
+)
+def test_what_a_daisy_cannot_do_is_refused_in_one_line(
+    isthmus: Isthmus, arguments: list[str], words: list[str]
+) -> None:
+    assert isthmus(*arguments).is_refusal(*words)

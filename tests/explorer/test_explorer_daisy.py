@@ -1,0 +1,91 @@
+"""daisy, Theorem 4.1 (causal order), in every schedule of small daisies without crashes; and that mistakes are found.
+
+A count that differs means that processes do something else than before. That may be right: look why, then pin it anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from isthmus.explorer.daisy import explore_daisy
+from isthmus.explorer.search import Outcome
+from isthmus.interconnect.problem import TopologyError
+from isthmus.interconnect.topology_file import parse
+from isthmus.simulator.mutants import alive, find
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "daisy-explored.toml"
+
+THREE_GROUPS = """
+[systems.shop]
+kind = "embedded"
+order = "causal"
+processes = ["a1", "a2", "a3", "b1", "c1"]
+[systems.shop.daisy.parts.a]
+processes = ["a1", "a2", "a3"]
+[systems.shop.daisy.parts.b]
+processes = ["b1"]
+[systems.shop.daisy.parts.c]
+processes = ["c1"]
+[exploration]
+messages = [
+    { from = "shop/a2", to = "shop/c1" },
+    { from = "shop/a2", to = "shop/BY" },
+    { from = "shop/BY", to = "shop/c1", after = 2 },
+]
+"""
+"""Two ways from a2 to c1, and the second message goes the long one: by another member, or by another server."""
+
+
+def outcome_of(text: str) -> Outcome:
+    return explore_daisy(parse(text, "daisy"))
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        (EXAMPLE.read_text(), 4_543),
+        (THREE_GROUPS.replace("BY", "a3"), 5_530),
+        (THREE_GROUPS.replace("BY", "b1"), 5_404),
+    ],
+    ids=["two by two", "by a member", "by a server"],
+)
+def test_causal_order_holds_in_every_schedule(text: str, states: int) -> None:
+    outcome = outcome_of(text)
+    found = outcome.counterexample
+    assert found is None, "\n".join([*map(str, found.lines), found.violation.why])
+    assert outcome.complete
+    assert outcome.ends
+    assert outcome.states == states
+
+
+@pytest.mark.parametrize(
+    ("mutant", "by", "judged"),
+    [("daisy-on-receipt", "b1", "causal"), ("daisy-up-on-receipt", "a3", "causal"), ("daisy-not-fifo", "b1", None)],
+)
+def test_a_mistake_is_found_and_its_shortest_schedule_told(mutant: str, by: str, judged: str | None) -> None:
+    with alive(find(mutant)):
+        outcome = outcome_of(THREE_GROUPS.replace("BY", by))
+    found = outcome.counterexample
+    assert found is not None
+    assert judged in (None, found.violation.property)
+    told = "\n".join(map(str, found.lines))
+    assert "sends message 1 to shop/c1" in told
+    assert "in the topmost group" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("messages = [", 'sends = ["shop/a1"]\nmessages = [', "in a daisy a message has a destination"),
+        ('["shop/b2"] }', '["shop/zz"] }', '"shop/zz" is not a name'),
+        ('["shop/b2"] }', '"shop/b2" }', "must be an array of names"),
+        ("after = 2 },  ", "after = 1 },  ", "message 1 is not for shop/a1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(old: str, new: str, reason: str) -> None:
+    text = EXAMPLE.read_text()
+    assert old in text
+    with pytest.raises(TopologyError, match=reason):
+        parse(text.replace(old, new), "daisy")

@@ -1,0 +1,33 @@
+"""A daisy and three layers of clusters as real OS processes: nothing lost, doubled or out of causal order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runtime_support import run_with_children
+
+from isthmus.benchmarks.hierarchies import Outcome, run_clusters, run_daisy
+
+WITHIN = 90.0
+DELIVERIES = 10
+
+
+def assert_holds(outcome: Outcome) -> None:
+    assert not outcome.report.violations, outcome.report.violations[0].why
+    verdicts = {verdict.property: verdict.verdict for verdict in outcome.report.verdicts}
+    assert verdicts == dict.fromkeys(("integrity", "agreement", "fifo", "causal"), "holds")
+    assert all(verdict.checked for verdict in outcome.report.verdicts)
+
+
+def test_a_server_of_a_daisy_is_killed_under_load(tmp_path: Path) -> None:
+    """Three groups of four. The next server of the group sees to what the first had not passed on."""
+    outcome = run_with_children(run_daisy(tmp_path, ("a1",), ("abc",), rate=4, deliveries=DELIVERIES), WITHIN)
+    assert_holds(outcome)
+    (kill,) = outcome.kills
+    assert 0 < kill.noticed < kill.flowing
+
+
+def test_three_layers_of_clusters_in_three_os_processes(tmp_path: Path) -> None:
+    outcome = run_with_children(run_clusters(tmp_path, rate=8, deliveries=DELIVERIES), WITHIN)
+    assert_holds(outcome)
+    assert (outcome.processes, outcome.os_processes) == (12, 3)
