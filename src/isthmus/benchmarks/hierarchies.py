@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from isthmus.benchmarks.deaths import certify_death
-from isthmus.benchmarks.joined_sites import ENVIRONMENT, PATIENCE, ChildFailed, Ports
+from isthmus.benchmarks.joined_sites import ENVIRONMENT, ChildFailed, Ports
 from isthmus.core.ids import Nanos
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK
@@ -45,6 +45,8 @@ CLUSTERS = {
 }
 """The clusters: three layers, two parts in each; three processes in every cluster at the bottom."""
 LOOK_EVERY = 0.1
+PATIENCE = 60.0
+"""Seconds after which whoever is waited for counts as stuck; none of it takes that long on a free machine."""
 
 
 class Kill(Struct, frozen=True):

@@ -25,6 +25,8 @@ ANSWERED = 0.5
 """The chance that a message is answered, by a message to whomever its sender wrote to before: chains of causes."""
 
 CLOSE_WITHIN = 30.0
+LINGER = 2.0
+"""Seconds at rest before the end where others run elsewhere: longer than an OS process may have to wait its turn."""
 
 
 def run_addressed(
@@ -99,7 +101,7 @@ class Job(ABC, Generic[AnyDriver]):
             await asyncio.wait_for(told.wait(), self.seconds)
         except TimeoutError:
             pass
-        unfinished = await self.site.close(CLOSE_WITHIN)
+        unfinished = await self.site.close(CLOSE_WITHIN, LINGER)
         await asyncio.gather(*sending, *self._answers, return_exceptions=True)
         return unfinished
 
