@@ -80,7 +80,8 @@ def daisy_header(processes: int, parts: int, levels: int) -> int:
     """daisy, Sect. 3.3: one vector at a time, as long as the group. Added up over the longest way."""
     if levels == 1:
         return processes
-    return 2 * (processes // parts ** (levels - 1)) + (2 * levels - 3) * parts
+    local_groups: int = parts ** (levels - 1)
+    return 2 * (processes // local_groups) + (2 * levels - 3) * parts
 
 
 # parallel, Sect. 8 and 8.1
