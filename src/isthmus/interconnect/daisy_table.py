@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from isthmus.interconnect.problem import choose_from, quote
-from isthmus.interconnect.toml_table import NAME, Table
+from isthmus.interconnect.toml_table import Table
+from isthmus.interconnect.tree_table import TreeReader, Wording, refuse_whole
 
 MAX_LEVELS = 16
 
-_REMEDY = "list processes, or parts"
+_WORDING = Wording(
+    key="daisy",
+    node="group",
+    nodes="groups",
+    depths="levels",
+    rule="daisy, Sect. 3.1",
+    in_two="remove it from one; servers are elected",
+    deepest=MAX_LEVELS,
+)
 
 
 class DaisyTable(Struct, frozen=True, kw_only=True):
@@ -43,36 +51,14 @@ class DaisyTable(Struct, frozen=True, kw_only=True):
 
 def read_daisy(table: Table, processes: tuple[str, ...]) -> DaisyTable | None:
     """The tree of a system with these processes; None where the file has none, or none that holds together."""
-    if "daisy" not in table.entries:
-        return None
-    reader = _Reader(processes)
-    daisy = table.table("daisy")
-    star = daisy.boolean("star", default=False)
-    top = reader.read(daisy, "", 1)
-    if top is not None:
-        top = structs.replace(top, star=star)
-        for name in processes:
-            if name not in reader.found_in:
-                way_out = f"add it to the processes of one below [{table.at('daisy')}]"
-                table.refuse("daisy", f"{name} is in no group (daisy, Sect. 3.1)", way_out)
-    return top
+    return _Reader(processes, _WORDING).read_whole(table)
 
 
-class _Reader:
-    """`found_in` is the key of the group that lists each process."""
-
-    def __init__(self, processes: tuple[str, ...]) -> None:
-        self.processes = processes
-        self.found_in: dict[str, str] = {}
-
-    def read(self, table: Table, name: str, level: int) -> DaisyTable | None:
-        parts_table = table.table("parts", named=True)
-        if parts_table.entries and level == MAX_LEVELS:
-            table.refuse("parts", f"more than {MAX_LEVELS} levels", "make groups larger")
-            table.close()
-            return None
-        parts = [self._part(parts_table, name, each, level) for each in parts_table.entries]
-        processes = self._own(table, whole=not name and not parts)
+class _Reader(TreeReader[DaisyTable]):
+    def make(
+        self, table: Table, name: str, processes: tuple[str, ...] | None, parts: list[DaisyTable | None]
+    ) -> DaisyTable | None:
+        star = not name and table.boolean("star", default=False)
         table.close()
         if None in parts or processes is None:
             return None
@@ -81,31 +67,7 @@ class _Reader:
             table.refuse("processes", f"{reason} (daisy, Sect. 3.1)", "give them a part of their own")
             return None
         if not parts and not processes:
-            table.report.incomplete = True
-            table.report.refuse(table.key, "a group of nobody", _REMEDY)
+            refuse_whole(table, "a group of nobody", "list processes, or parts")
             return None
-        return DaisyTable(name=name, processes=processes, parts=tuple(part for part in parts if part is not None))
-
-    def _part(self, parts: Table, above: str, name: str, level: int) -> DaisyTable | None:
-        if not NAME.fullmatch(name):
-            parts.refuse(name, f"{quote(name)} is not a name", "use letters, digits, _ and -")
-        return self.read(parts.table(name), f"{above}.{name}" if above else name, level + 1)
-
-    def _own(self, table: Table, whole: bool) -> tuple[str, ...] | None:
-        """The processes that are listed here. A system of one group need not list them again."""
-        names = table.names("processes", empty=True)
-        if names is None:
-            names = self.processes if whole else ()
-        sound = True
-        for place, name in enumerate(names):
-            if name not in self.processes:
-                way_out = choose_from(name, self.processes, "its processes are")
-                table.refuse_element("processes", place, f"the system has no process {quote(name)}", way_out)
-                sound = False
-            elif name in self.found_in:
-                reason = f"{name} is in two groups, {self.found_in[name]} and {table.key} (daisy, Sect. 3.1)"
-                table.refuse_element("processes", place, reason, "remove it from one; servers are elected")
-                sound = False
-            else:
-                self.found_in[name] = table.key
-        return names if sound else None
+        sound = tuple(part for part in parts if part is not None)
+        return DaisyTable(name=name, star=star, processes=processes, parts=sound)
