@@ -45,7 +45,7 @@ def test_simulate_says_what_is_held_and_why_when_a_run_leaves_the_model(isthmus:
     assert any(" holds " in each["unfinished"] for each in played.json["left_the_model"])
     told = isthmus("simulate", CRASH, "--runs", "6", "--jobs", "1")
     assert "has crashed, and clusters promise nothing then (the causal gap)" in told.out
-    assert "which waits for message" in told.out
+    assert "which waits until message" in told.out
 
 
 def test_a_mutant_is_caught_and_the_replay_command_told(isthmus: Isthmus) -> None:

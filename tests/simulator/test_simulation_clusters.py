@@ -74,7 +74,7 @@ def test_a_crash_of_a_relay_leaves_a_causal_gap_and_the_run_says_what_is_held_an
         assert "has crashed, and clusters promise nothing then (the causal gap)" in outcome.outside
         assert not outcome.violated
     held = [outcome.stuck for outcome in left if " holds " in outcome.stuck]
-    assert any("which waits for message" in each for each in held), [outcome.stuck for outcome in left]
+    assert any("which waits until message" in each for each in held), [outcome.stuck for outcome in left]
     orders = {verdict.property: verdict.verdict for outcome in left for verdict in outcome.report.verdicts}
     assert (orders["fifo"], orders["causal"], orders["integrity"]) == ("holds", "holds", "holds")
 

@@ -7,64 +7,40 @@ that, group by group (docs/design/daisy.md, "Model").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from random import Random
+from collections.abc import Sequence
 
 from msgspec import structs
 
-from isthmus.core.endpoint import Outbox, View
+from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
 from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_table import DaisyTable
 from isthmus.interconnect.daisy_tree import tree_of
 from isthmus.interconnect.topology import System, Topology
 from isthmus.ordering.window import GroupSettings
-from isthmus.simulator.clusters import SHOWN_HOLDS, ClusterApplication
-from isthmus.simulator.faults import Crash, FaultPlan, Partition, draw_plan
+from isthmus.simulator.addressed import (
+    AddressedApplication,
+    AddressedSystem,
+    OpenLog,
+    no_batches,
+    nobody_comes_back,
+)
+from isthmus.simulator.faults import Crash, FaultPlan, Partition
 from isthmus.simulator.nemesis import Nemesis
 from isthmus.simulator.world import Host, World
-from isthmus.trace.schema import Role
 from isthmus.trace.writer import ProcessLog
 
 WINDOW = 12
 """Own messages that are not stable everywhere: small, so that back-pressure is met in short runs."""
 
 
-class DaisyApplication(ClusterApplication):
-    """As in clusters, but each message goes to several processes: the one that is meant, and now and then others."""
+class DaisyApplication(AddressedApplication):
+    """Each message goes to several processes: the one that is meant, and now and then others."""
 
-    def _write(self, host: Host, targets: list[ProcessId], depth: int, named: ProcessId | None = None) -> None:
-        if not host.alive:
-            return
-        endpoint = host.endpoint
-        assert isinstance(endpoint, DaisyProcess)
-        if endpoint.credit() < len(targets):
-            self.world.sometimes.reach("back-pressure")
-            return
-        for target in targets:
-            before = self._latest.get(host.id, target) if named is None else named
-            self._latest[host.id] = target
-            others = self.rng.sample(self._processes, self.rng.choice((0, 0, 1, 2, len(self._processes))))
-            size = self.rng.randint(self.workload.minimum_size, self.workload.maximum_size)
-            payload = bytes((min(depth, 255),)) + before.to_bytes(2, "big") + bytes(max(0, size - 3))
-            self.world.step(host, self._send_to, host, endpoint, tuple(sorted({target, *others})), payload)
-
-    def _send_to(
-        self,
-        host: Host,
-        endpoint: DaisyProcess,
-        targets: tuple[ProcessId, ...],
-        payload: bytes,
-        now: Nanos,
-        out: Outbox,
-    ) -> None:
-        seq = endpoint.send(targets, [payload], now, out)
-        if host.log is not None:
-            # The outbox is carried out after this, so the send stands before everything that it causes.
-            names = tuple(str(self.world.names.name(each)) for each in targets)
-            host.log.messages("send", now, [Addressed(host.id, seq, payload, targets)], 0, destinations=names)
+    def _besides(self, target: ProcessId) -> tuple[ProcessId, ...]:
+        others = self.rng.sample(self._processes, self.rng.choice((0, 0, 1, 2, len(self._processes))))
+        return tuple(sorted({target, *others}))
 
 
 class LocalNemesis(Nemesis):
@@ -94,7 +70,7 @@ class DaisyNemesis:
         self.world = world
         self.slots = slots
         self.plan = plan
-        self.groups = [LocalNemesis(world, group, _of_group(plan, group), _nobody_comes_back) for group in groups]
+        self.groups = [LocalNemesis(world, group, _of_group(plan, group), nobody_comes_back) for group in groups]
         self._home = {slot: place for place, group in enumerate(groups) for slot in group}
         self._over = False
 
@@ -147,7 +123,7 @@ def _of_group(plan: FaultPlan, group: tuple[int, ...]) -> FaultPlan:
     )
 
 
-class SimulatedDaisy:
+class SimulatedDaisy(AddressedSystem):
     """Starts the processes of one daisy."""
 
     def __init__(
@@ -157,46 +133,28 @@ class SimulatedDaisy:
         daisy: DaisyTable,
         world: World,
         seed: int,
-        open_log: Callable[[ProcessId, Role], ProcessLog],
+        open_log: OpenLog,
         *,
         tight: bool,
     ) -> None:
-        self.system = system
-        self.world = world
-        self.slots = list(topology.slots(system.name))
-        by_name = dict(zip(system.members, self.slots, strict=True))
-        self.tree = tree_of(daisy, by_name.__getitem__)
-        simulation = topology.simulation
-        self.application = DaisyApplication(
-            world, Random(f"workload {seed} {system.name}"), simulation.workload, simulation.duration, self.slots
-        )
-        rng = Random(f"faults {seed} {system.name}")
-        plan = draw_plan(
-            rng, simulation.faults, simulation.network, self.slots, simulation.duration, system.suspect_after
-        )
+        super().__init__(topology, system, world)
+        self.tree = tree_of(daisy, self.by_name.__getitem__)
+        self.application = self._applied(DaisyApplication, seed)
         groups = [group.everybody for group in self.tree.groups if group.is_local]
-        self.nemesis = DaisyNemesis(world, self.slots, groups, plan)
-        settings = GroupSettings(
+        self.nemesis = DaisyNemesis(world, self.slots, groups, self._plan(seed))
+        self._settings = GroupSettings(
             heartbeat=system.heartbeat,
             suspect_after=system.suspect_after,
             retry_after=2 * system.heartbeat,
             window_messages=WINDOW if tight else GroupSettings().window_messages,
         )
-        senders = simulation.workload.senders
-        sending = None if senders is None else {sender.process for sender in senders}
-        for name, slot in by_name.items():
-            log = open_log(slot, "app")
-            log.event("start", world.now)
-            host = Host(
-                DaisyProcess(slot, self.tree, settings, world.now), log, _no_batches, self.application.on_addressed
-            )
-            host.view = View(1, self.tree.path(slot)[0].everybody)
-            world.start(host)
-            if sending is None or name in sending:
-                self.application.begin(host)
+        self._start(self._make, open_log)
 
-    def revive_gateways(self) -> None:
-        """There are none."""
+    def _make(self, slot: ProcessId, log: ProcessLog) -> Host:
+        endpoint = DaisyProcess(slot, self.tree, self._settings, self.world.now)
+        host = Host(endpoint, log, no_batches, self.application.on_addressed)
+        host.view = View(1, self.tree.path(slot)[0].everybody)
+        return host
 
     def beyond_the_model(self) -> str:
         """Which group has lost its quorum; empty if none has."""
@@ -207,33 +165,15 @@ class SimulatedDaisy:
                 return f"group {group.name or 'of all'} of {self.system.name} has lost its quorum"
         return ""
 
-    def unfinished(self) -> str:
-        """What is held, and why; failing that, what is not stable; empty when everything is done."""
-        living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
-        ids = {host.id for host in living}
-        holds = [each for host in living for each in self._holds(host)]
-        if holds:
-            more = f"; and {len(holds) - SHOWN_HOLDS} more" if len(holds) > SHOWN_HOLDS else ""
-            return "; ".join(holds[:SHOWN_HOLDS]) + more
-        for host in living:
-            reason = self._unfinished_at(host, ids)
-            if reason:
-                return f"{self._name(host.id)} {reason}"
-        return ""
+    def _awaited(self, awaited: int) -> str:
+        """In a servers' group it is a seat that is waited for, whoever holds it."""
+        return str(awaited)
 
-    def _holds(self, host: Host) -> Iterator[str]:
+    def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         endpoint = host.endpoint
         assert isinstance(endpoint, DaisyProcess)
-        for hold in endpoint.waiting():
-            message = hold.batch.messages[0]
-            what = f"{self._name(host.id)} holds {self._name(message.origin)}/{message.seq}"
-            yield f"{what}, which waits until {hold.unit} {hold.number} of {hold.awaited} is {hold.reason}"
-
-    def _unfinished_at(self, host: Host, living: set[ProcessId]) -> str:
-        endpoint = host.endpoint
-        assert isinstance(endpoint, DaisyProcess)
-        view = endpoint.local.member.view
-        gone = [member for member in view.members if member not in living]
+        ids = {each.id for each in living}
+        gone = [member for member in endpoint.local.member.view.members if member not in ids]
         if gone:
             return f"is in a view with {self._name(gone[0])}, which is gone"
         if endpoint.unstable:
@@ -245,14 +185,3 @@ class SimulatedDaisy:
             if level.record.kept:
                 return f"keeps {len(level.record.kept)} messages that are not settled in group {level.number}"
         return ""
-
-    def _name(self, process: ProcessId) -> str:
-        return str(self.world.names.name(process))
-
-
-def _no_batches(host: Host, batch: Batch) -> None:
-    raise TypeError(f"{host.id} delivers messages, not batches")
-
-
-def _nobody_comes_back(slot: int) -> None:
-    raise TypeError(f"nobody comes back in slot {slot} of a daisy")
