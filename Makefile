@@ -4,8 +4,9 @@ BIN := .venv/bin
 SEED ?= 1
 RUNS ?= 10000
 MINUTES ?= 60
-# Every core that this machine lets us use. `make test WORKERS=0` runs in one process, for a debugger.
-WORKERS ?= logical
+# One more than cores: many tests wait for processes that they started. `make test WORKERS=0` runs in one process, for a
+# debugger.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format bench soak clean
