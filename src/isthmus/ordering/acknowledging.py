@@ -10,6 +10,7 @@ E_h. A log is RRL | PRL | ARL, of which ARL is only counted. PO has a log per se
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -65,7 +66,7 @@ class ReceiptLog:
         return chain(self.pre_acknowledged, self.received)
 
 
-class AcknowledgingOrder:
+class AcknowledgingOrder(ABC):
     """The state of one view. Subclasses say what is done with a PDU that fails the receipt condition.
 
     `undelivered` is, by sender, everything that is here and was not delivered; `stages` is what the trace has to be
@@ -139,8 +140,9 @@ class AcknowledgingOrder:
         size = len(self.members)
         return len(batch.stamp) == size + 1 and batch.stamp[size] <= self.buffers and batch.stamp[rank] <= batch.number
 
+    @abstractmethod
     def arrived(self, rank: int, batch: Batch, ready: list[Batch], holds: list[Hold]) -> None:
-        raise NotImplementedError
+        """A PDU that is next in the stream of its sender."""
 
     def lacking(self, batch: Batch) -> int | None:
         """Receipt condition (2): a member of whose PDUs the sender of this one had more than is here."""
@@ -215,9 +217,9 @@ class AcknowledgingOrder:
             self.answer(rank, batch.number)
         self._reached("pre-acknowledge", rank, batch, ready)
 
+    @abstractmethod
     def answer(self, rank: int, number: int) -> None:
         """Others can acknowledge this PDU only when they know that we have whatever pre-acknowledged it."""
-        raise NotImplementedError
 
     def _reached(self, stage: Stage, rank: int, batch: Batch, ready: list[Batch]) -> None:
         if batch.messages:
@@ -229,7 +231,7 @@ class AcknowledgingOrder:
 
     # The group layer
 
-    def safe(self, rank: int, count: int, ready: list[Batch]) -> None:
+    def safe(self, rank: int, count: int, ready: list[Batch]) -> None:  # noqa: B027 - there is nothing to override
         """Quorums are not asked: everybody has to have a PDU."""
 
     def close(self, order: Sequence[int]) -> None:

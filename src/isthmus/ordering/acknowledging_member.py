@@ -9,6 +9,7 @@ On 1C a sender gets its own PDUs back from the medium, and `receive` takes them 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -30,7 +31,7 @@ MAX_AHEAD = 4096
 """PDUs of the next view that are kept until it begins here. More are as good as lost."""
 
 
-class AcknowledgingMember(GroupMember):
+class AcknowledgingMember(GroupMember, ABC):
     """One process of a group by TO or PO: what they share. `make_member` makes the right one.
 
     `_ahead` are PDUs of a view that has begun elsewhere already; `_answer_at` is when an empty PDU is due.
@@ -94,9 +95,9 @@ class AcknowledgingMember(GroupMember):
         # The group layer would ask for what is missing in its own way.
         super()._on_status(link, replace(status, sent=0), now, out)
 
+    @abstractmethod
     def _exists(self, sender: ProcessId, number: int, now: Nanos) -> None:
         """Somebody says that there are PDUs of this member up to here."""
-        raise NotImplementedError
 
     # The end of a step
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from random import Random
 from socket import socket
@@ -39,7 +40,7 @@ class Losses(Struct, frozen=True):
     seed: int = 0
 
 
-class Medium:
+class Medium(ABC):
     """One entity's end. `listener`, if there is one, holds the entity's address so that nobody else takes its place.
 
     `on_lost` is called once, when this entity can no longer be heard or hear.
@@ -75,14 +76,15 @@ class Medium:
         self._closed = False
 
     @property
+    @abstractmethod
     def where(self) -> str:
         """For people."""
-        raise NotImplementedError
 
     # Finding one another.
 
+    @abstractmethod
     async def open(self) -> None:
-        raise NotImplementedError
+        """Be on the medium, or raise what says why not."""
 
     async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[str]:
         """Hail until each of these has answered. Returns who did not in time, and where it was looked for."""
@@ -125,9 +127,9 @@ class Medium:
         if parcels:
             self._carry(parcels)
 
+    @abstractmethod
     def _carry(self, parcels: list[bytes]) -> None:
         """Put these on the medium, in this order."""
-        raise NotImplementedError
 
     # Receiving.
 

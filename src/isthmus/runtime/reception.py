@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 
 from isthmus.core.codec import FrameError
 from isthmus.core.ids import ProcessId
@@ -20,7 +21,7 @@ _LONGEST_REASON = 200
 _STRANGER: ProcessId = -1
 
 
-class Reception:
+class Reception(ABC):
     """Who has called. A subclass says whom it expects, and what becomes of what they say."""
 
     def __init__(self, me: Me, limits: Limits) -> None:
@@ -32,13 +33,13 @@ class Reception:
         self._strangers = 0
         self._closed = False
 
+    @abstractmethod
     def expects(self, process: ProcessId) -> bool:
         """Whether this process may call here."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_caller(self) -> Caller:
         """The protocol of a connection that somebody has opened to us."""
-        raise NotImplementedError
 
     def track(self, connection: Connection) -> None:
         if self._closed:
@@ -79,7 +80,7 @@ class Reception:
         caller.abort()
 
 
-class Caller(Connection):
+class Caller(Connection, ABC):
     """A connection that somebody opened to us: one hello, answered with ours, then what `heard` makes of it."""
 
     def __init__(self, reception: Reception) -> None:
@@ -91,9 +92,9 @@ class Caller(Connection):
         self.refused = False
         self.where = "?"
 
+    @abstractmethod
     def heard(self, data: bytes) -> None:
         """Bytes that follow the hello. Raises `FrameError` where they make no sense."""
-        raise NotImplementedError
 
     @property
     def unread(self) -> int:

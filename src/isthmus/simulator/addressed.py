@@ -64,13 +64,13 @@ class AddressedApplication(Application, ABC):
         for target in targets:
             before = self._latest.get(host.id, target) if named is None else named
             self._latest[host.id] = target
-            everybody = self._besides(target)
+            everybody = self._recipients(target)
             size = self.rng.randint(self.workload.minimum_size, self.workload.maximum_size)
             payload = bytes((min(depth, 255),)) + before.to_bytes(2, "big") + bytes(max(0, size - 3))
             self.world.step(host, self._put, host, endpoint, everybody, payload)
 
     @abstractmethod
-    def _besides(self, target: ProcessId) -> tuple[ProcessId, ...]:
+    def _recipients(self, target: ProcessId) -> tuple[ProcessId, ...]:
         """Whom a message for this process is for."""
 
     def _put(

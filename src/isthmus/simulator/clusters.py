@@ -33,7 +33,7 @@ WINDOW = 12
 class ClusterApplication(AddressedApplication):
     """Every message is for one process."""
 
-    def _besides(self, target: ProcessId) -> tuple[ProcessId, ...]:
+    def _recipients(self, target: ProcessId) -> tuple[ProcessId, ...]:
         return (target,)
 
 

@@ -38,7 +38,7 @@ WINDOW = 12
 class DaisyApplication(AddressedApplication):
     """Each message goes to several processes: the one that is meant, and now and then others."""
 
-    def _besides(self, target: ProcessId) -> tuple[ProcessId, ...]:
+    def _recipients(self, target: ProcessId) -> tuple[ProcessId, ...]:
         others = self.rng.sample(self._processes, self.rng.choice((0, 0, 1, 2, len(self._processes))))
         return tuple(sorted({target, *others}))
 
