@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from table_support import only_problem, refused
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.interconnect.acknowledged_table import AcknowledgedTable
-from isthmus.interconnect.problem import Problem, TopologyError
 from isthmus.interconnect.topology_file import parse
 
 HALL = """
@@ -41,16 +41,8 @@ order = "{join}"
 """
 
 
-def refused(text: str) -> list[Problem]:
-    with pytest.raises(TopologyError) as caught:
-        parse(text, "t.toml")
-    return caught.value.problems
-
-
 def only(old: str, new: str) -> tuple[str, str, str]:
-    assert old in HALL
-    (problem,) = refused(HALL.replace(old, new, 1))
-    return problem.key, problem.reason, problem.way_out
+    return only_problem(HALL, old, new, allow_unsafe=False)
 
 
 def test_all_that_the_table_can_say() -> None:
@@ -110,5 +102,5 @@ def test_a_to_system_is_a_log_and_takes_causal_joins() -> None:
 
 def test_a_po_system_takes_fifo_joins_only() -> None:
     assert parse(JOINED.format(order="fifo", protocol="po", join="fifo"), "t.toml").promise() == "fifo"
-    (problem,) = refused(JOINED.format(order="fifo", protocol="po", join="causal"))
+    (problem,) = refused(JOINED.format(order="fifo", protocol="po", join="causal"), allow_unsafe=False)
     assert "hall is only FIFO" in problem.reason

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from table_support import OTHER, only_problem, refused
 
-from isthmus.interconnect.problem import Problem, TopologyError
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.topology_checks import check
 from isthmus.interconnect.topology_file import parse
@@ -33,27 +33,10 @@ processes = ["b1", "b2"]
 delivery = "coordinator"
 processes = ["c1", "c2"]
 """
-OTHER = """
-[systems.depot]
-kind = "embedded"
-order = "causal"
-processes = ["p"]
-gateways = 1
-"""
-
-
-def refused(text: str) -> list[Problem]:
-    with pytest.raises(TopologyError) as caught:
-        parse(text, "t.toml", allow_unsafe=True)
-    return caught.value.problems
 
 
 def only(old: str, new: str) -> tuple[str, str, str]:
-    """The key, the reason and the way out of the one problem that a change makes."""
-    assert TREE.count(old) >= 1
-    problems = refused(TREE.replace(old, new, 1))
-    assert len(problems) == 1, [str(problem) for problem in problems]
-    return problems[0].key, problems[0].reason, problems[0].way_out
+    return only_problem(TREE, old, new)
 
 
 def topology(text: str = TREE) -> Topology:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from table_support import OTHER, refused
 
 from isthmus.interconnect.daisy_tree import NONE, DaisyTree, tree_of
-from isthmus.interconnect.problem import Problem, TopologyError
 from isthmus.interconnect.topology_file import parse
 
 TREE = """
@@ -23,19 +23,6 @@ processes = ["b1", "b2"]
 [systems.shop.daisy.parts.c]
 processes = ["c1", "c2"]
 """
-OTHER = """
-[systems.depot]
-kind = "embedded"
-order = "causal"
-processes = ["p"]
-gateways = 1
-"""
-
-
-def refused(text: str) -> list[Problem]:
-    with pytest.raises(TopologyError) as caught:
-        parse(text, "t.toml", allow_unsafe=True)
-    return caught.value.problems
 
 
 def tree() -> DaisyTree:
