@@ -10,8 +10,8 @@ from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
 from isthmus.core.pdu import DaisyFrame
 from isthmus.interconnect import daisy_servers
-from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_flush import Agreement, agree
+from isthmus.interconnect.daisy_generation import DaisyGeneration
 from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
 from isthmus.interconnect.daisy_record import Record, pack, unpack
 from isthmus.interconnect.daisy_servers import ServersGroup
@@ -26,7 +26,7 @@ def _on_receipt(self: ServersGroup, seat: int, batch: Batch) -> None:
     self._deliver(batch)
 
 
-def _vector_leaks(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+def _vector_leaks(self: DaisyGeneration, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
     _arrived(self, place, arrival, now, out)
     if place == 0 and arrival.batch is not None:
         for level in self.levels[1:]:
@@ -35,7 +35,7 @@ def _vector_leaks(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, 
             level.order.delivered[: len(arrival.batch.stamp)] = [max(pair) for pair in pairs]
 
 
-def _for_everybody(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+def _for_everybody(self: DaisyGeneration, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
     _arrived(self, place, arrival, now, out)
     if place == 0 and self.id not in arrival.message.destinations and arrival.message.seq % 8 == 0:
         out.addressed.append(Delivered(arrival.message, arrival.batch))
@@ -50,7 +50,7 @@ def _newest_first(self: ServersGroup, messages: Sequence[Clocked], now: Nanos) -
         _send(self, held, now)
 
 
-def _up_on_receipt(self: DaisyProcess, link: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+def _up_on_receipt(self: DaisyGeneration, link: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
     """The server does not wait until its local group has delivered what it sends up."""
     if len(self.levels) > 1 and frame.group == self.local.number and isinstance(frame.pdu, Batch):
         for packed in frame.pdu.messages:
@@ -102,7 +102,7 @@ def _settled_by_itself(self: ServersGroup) -> list[MessageId]:
         self.reports = theirs
 
 
-def _clock_stands(self: DaisyProcess, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+def _clock_stands(self: DaisyGeneration, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
     """The clock counts what is sent, and does not heed what is delivered."""
     clock = self.clock
     _arrived(self, place, arrival, now, out)
@@ -147,8 +147,8 @@ def _own_list_only(
     return found._replace(agreed=[each for each in found.agreed if seat_of(each.origin) != last])
 
 
-_arrived = DaisyProcess._arrived
-_on_frame = DaisyProcess._on_frame
+_arrived = DaisyGeneration._arrived
+_on_frame = DaisyGeneration._on_frame
 _add = Record.add
 _confirmed = LocalGroup.confirmed
 _offer = LocalGroup.offer
@@ -173,11 +173,11 @@ DAISY_MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "up-on-receipt",
         "a server sends up what its local group has not delivered yet",
-        (DaisyProcess, "_on_frame", _up_on_receipt),
+        (DaisyGeneration, "_on_frame", _up_on_receipt),
     ),
-    _mutant("vector-leaks", "a vector of one group gets into another", (DaisyProcess, "_arrived", _vector_leaks)),
+    _mutant("vector-leaks", "a vector of one group gets into another", (DaisyGeneration, "_arrived", _vector_leaks)),
     _mutant(
-        "for-everybody", "members deliver some of what is not for them", (DaisyProcess, "_arrived", _for_everybody)
+        "for-everybody", "members deliver some of what is not for them", (DaisyGeneration, "_arrived", _for_everybody)
     ),
     _mutant("not-fifo", "a server sends on the newest first", (ServersGroup, "send", _newest_first)),
     _mutant("vector-not-kept", "nobody remembers what was delivered", (Record, "add", _vector_not_kept)),
@@ -208,7 +208,7 @@ DAISY_MUTANTS: tuple[Mutant, ...] = (
         (ServersGroup, "_go_on", _above_not_heard),
         scenario="deep daisy",
     ),
-    _mutant("clock-stands", "clocks do not heed what is delivered", (DaisyProcess, "_arrived", _clock_stands)),
+    _mutant("clock-stands", "clocks do not heed what is delivered", (DaisyGeneration, "_arrived", _clock_stands)),
     _mutant("any-order", "the flush orders messages by number", (daisy_servers, "agree", _any_order)),
     _mutant("seat-left-out", "the flush leaves out what came from one seat", (daisy_servers, "agree", _own_list_only)),
     _mutant(

@@ -1,0 +1,312 @@
+"""A process in one tree of groups: a member of its local group, and a seat in each group that it is a server for.
+
+Promises causal order, exactly once, and that nothing is lost, for messages to any set of processes, through crashes of
+members and of servers (daisy, Sect. 3 and 4; docs/design/daisy.md). The way of a message through this file, from top
+to bottom: `send` → the local group → `_arrived`: to the application, up into the servers' group, down into the group
+below; then `_see_through`: stable in a group, stable beyond it, stable everywhere.
+
+`levels[0]` is the local group; `levels[i]` is there as long as this process is the server of `levels[i - 1]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
+from isthmus.core.freeze import freeze
+from isthmus.core.ids import LinkId, MessageId, Nanos, ProcessId
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.pdu import Ack, DaisyFrame, GroupPdu, Offered, SeatReport, SeatState, Settled, Unsettled
+from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
+from isthmus.interconnect.daisy_record import id_of
+from isthmus.interconnect.daisy_servers import ServersGroup
+from isthmus.interconnect.daisy_tree import DaisyTree
+from isthmus.ordering.window import GroupSettings
+
+MAX_ASKED = 256
+"""Messages that a server is asked about at a time."""
+
+
+class DaisyGeneration:
+    """One process. `unstable` are its own messages that somebody may not have."""
+
+    def __init__(
+        self, owner: ProcessId, tree: DaisyTree, settings: GroupSettings | None = None, now: Nanos = 0
+    ) -> None:
+        self.id = owner
+        self.tree = tree
+        self.settings = settings or GroupSettings()
+        self.path = tree.path(owner)
+        self.local = LocalGroup(owner, tree, self.path[0], self.settings, now)
+        self.levels: list[LocalGroup | ServersGroup] = [self.local]
+        self.unstable: dict[MessageId, Clocked] = {}
+        self.clock = 0
+        self._last_seq = 0
+        self._leaving = False
+        self._next_tick = now
+        for level in range(len(self.path) - 1):
+            self._elect(level, now)
+
+    # Application side
+
+    def send(self, destinations: Sequence[ProcessId], payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
+        """Messages to these processes, of which there must be some. Returns the sequence number of the first."""
+        first = self._last_seq + 1
+        self._last_seq += len(payloads)
+        chosen = tuple(sorted(set(destinations)))
+        assert chosen, "a message for nobody"
+        assert self.tree.knows(chosen), f"{chosen} are not all in this system"
+        messages = []
+        for seq, payload in enumerate(payloads, first):
+            self.clock += 1
+            messages.append(Clocked(self.id, seq, payload, chosen, self.clock))
+        self.unstable.update((id_of(message), message) for message in messages)
+        self.local.send(messages, now)
+        self._settle(now, out)
+        return first
+
+    def credit(self) -> int:
+        """How many more messages fit now: 0 while too many are not stable everywhere."""
+        if self.local.member.stopped or self._leaving:
+            return 0
+        return max(0, self.settings.window_messages - len(self.unstable))
+
+    def leave(self, now: Nanos, out: Outbox) -> None:
+        """Stop accepting, see everything sent through to stability, then go. `stopped` says when."""
+        self._leaving = True
+
+    # Network side
+
+    def receive(self, link: LinkId, frames: Sequence[DaisyFrame], now: Nanos, out: Outbox) -> None:
+        """Frames of this generation."""
+        for frame in frames:
+            self._on_frame(link, frame, now, out)
+        self._settle(now, out)
+
+    def _on_frame(self, link: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+        place = next((place for place, level in enumerate(self.levels) if level.number == frame.group), None)
+        if place is None:
+            return
+        level, pdu = self.levels[place], frame.pdu
+        if isinstance(pdu, Unsettled):
+            if place + 1 < len(self.levels):
+                # What is settled here may be so by the word of an earlier server, and news to the group above.
+                both = (level, self.levels[place + 1])
+                asked = [MessageId(*each) for each in pdu.ids]
+                known = [each for each in asked if any(some.is_settled(each) for some in both)]
+                if known:
+                    self._say(out, (link,), level.number, Settled([(each.origin, each.seq) for each in known]))
+        elif isinstance(pdu, Settled):
+            if link == level.server:
+                self._settled(place, [MessageId(*each) for each in pdu.ids], out)
+        elif isinstance(level, ServersGroup):
+            if isinstance(pdu, (Batch, Ack, SeatReport, SeatState)):
+                level.receive(link, pdu, now)
+        elif isinstance(pdu, Offered):
+            level.on_offer(link, pdu, now)
+        elif not isinstance(pdu, (SeatReport, SeatState)):
+            level.receive(link, pdu, now)
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        self.local.wake(now)
+        if now >= self._next_tick:
+            self._next_tick = now + self.settings.heartbeat
+            for level in self.levels[1:]:
+                level.wake(now)
+            self.local.offer()
+            self._settle(now, out)
+            self._catch_up(out)
+            self._ask(out)
+            if self._leaving and not self.unstable and not self.local.member.membership.leaving:
+                self.local.member.leave(now, self.local.inner)
+            return
+        self._settle(now, out)
+
+    def deadline(self) -> Nanos | None:
+        deadline = self.local.member.deadline()
+        return None if deadline is None else min(deadline, self._next_tick)
+
+    # Deliveries
+
+    def _settle(self, now: Nanos, out: Outbox) -> None:
+        """The end of a step: whatever one group delivered goes to its neighbours, until nothing moves."""
+        moved = True
+        while moved:
+            moved = False
+            for place, level in enumerate(list(self.levels)):
+                if level not in self.levels:
+                    continue  # given up a moment ago
+                for item in level.news():
+                    moved = True
+                    if isinstance(item, NewView):
+                        self._new_view(place, now, out)
+                    else:
+                        self._arrived(place, item, now, out)
+                if isinstance(level, ServersGroup) and level.wants_above:
+                    moved = self._tell_down(place, now) or moved
+            self._see_through(out)
+        self._hand_out(now, out)
+
+    def _arrived(self, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
+        """A group has delivered a message here. In this order: ourselves, the group below, the group above."""
+        message = arrival.message
+        self.clock = max(self.clock, message.clock)
+        if place == 0:
+            if self.id in message.destinations:
+                out.addressed.append(Delivered(message, arrival.batch))
+        else:
+            below = self.levels[place - 1]
+            foreign = not self.tree.is_below(below.number, message.origin)
+            if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
+                out.carried.append(Carried("transfer", 0, [message], self.id))
+                below.send([message], now)
+        if place + 1 < len(self.levels):
+            here, above = self.levels[place], self.levels[place + 1]
+            assert isinstance(above, ServersGroup)
+            if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
+                out.carried.append(Carried("transfer", 0, [message], self.id))
+                above.send([message], now)
+
+    # Servers
+
+    def _new_view(self, place: int, now: Nanos, out: Outbox) -> None:
+        if place == 0:
+            out.deliveries.append(View(self.local.member.view.number, self.local.member.view.members))
+            self.local.turn(now)
+        self._elect(place, now)
+        self._catch_up(out)
+
+    def _elect(self, place: int, now: Nanos) -> None:
+        """Take the seat of a group if we are its server, and give it up if we are not."""
+        if place >= len(self.levels) or place + 1 == len(self.path):
+            return
+        level = self.levels[place]
+        if level.server != self.id:
+            if level.server is not None:
+                del self.levels[place + 1 :]
+            return
+        if place + 1 < len(self.levels):
+            return
+        above = self.path[place + 1]
+        seat = self.path[place].seat
+        entries = level.tell_up()
+        self.levels.append(
+            ServersGroup(self.id, self.tree, above, seat, level.view_number, entries, self.settings, now)
+        )
+
+    def _tell_down(self, place: int, now: Nanos) -> bool:
+        """A flush waits for what is above it. We know that if we have once been in a view there, in this seat."""
+        if place + 1 == len(self.levels):
+            return False
+        level, above = self.levels[place], self.levels[place + 1]
+        assert isinstance(level, ServersGroup)
+        assert isinstance(above, ServersGroup)
+        if above.began:
+            level.complete(above.tell_down(level.number), now)
+        return above.began
+
+    # Stability
+
+    def _see_through(self, out: Outbox) -> None:
+        """Carry word of what is stable up (everybody below has it) and down (it is stable above)."""
+        for message in self.local.confirmed():
+            own = self.unstable.get(message)
+            if own is not None and not self.local.goes_beyond(own):
+                self._stable(own, out)
+        for place in range(1, len(self.levels)):
+            level = self.levels[place]
+            assert isinstance(level, ServersGroup)
+            if level.superseded:
+                del self.levels[place:]
+                break
+            below = self.levels[place - 1]
+            level.report(lambda message, below=below: self._is_below(below, message))  # type: ignore[misc]
+            news = level.settle_own()
+            if news:
+                self._settled(place - 1, news, out)
+
+    def _catch_up(self, out: Outbox) -> None:
+        """Look through all that is kept: a flush may have settled some of it, and an answer may have been lost."""
+        for place in range(len(self.levels) - 2, -1, -1):
+            level, above = self.levels[place], self.levels[place + 1]
+            self._settled(place, [each for each in level.unsettled() if above.is_settled(each)], out)
+
+    def _is_below(self, below: LocalGroup | ServersGroup, message: Clocked) -> bool:
+        """Whether everybody below a seat has what it is to have of this."""
+        concerned = self.tree.is_below(below.number, message.origin)
+        concerned = concerned or self.tree.goes_in(below.number, message.destinations)
+        return not concerned or below.everybody_has(id_of(message))
+
+    def _settled(self, place: int, messages: list[MessageId], out: Outbox) -> None:
+        """These are stable beyond a group. Then they are for all groups below it that we are in."""
+        news = self.levels[place].settle(messages)
+        if place and news:
+            self._settled(place - 1, news, out)
+        elif not place:
+            for each in news:
+                if each in self.unstable:
+                    self._stable(self.unstable[each], out)
+
+    def _stable(self, message: Clocked, out: Outbox) -> None:
+        del self.unstable[id_of(message)]
+        out.stable.append(Batch(0, self.id, message.seq, [], 0, [message]))
+
+    def _ask(self, out: Outbox) -> None:
+        """Ask the servers of groups that we are not the server of what has become of what we keep."""
+        level = self.levels[-1]
+        server = level.server
+        if server is None or server == self.id or level.number == self.path[-1].number:
+            return
+        ids = level.unsettled()[:MAX_ASKED]
+        if ids:
+            self._say(out, (server,), level.number, Unsettled([(each.origin, each.seq) for each in ids]))
+
+    # Out
+
+    def _hand_out(self, now: Nanos, out: Outbox) -> None:
+        """Put the words of all groups into the one outbox, each with the number of its group."""
+        inner = self.local.inner
+        out.holds += inner.holds
+        for destinations, pdu in inner.sends:
+            self._say(out, destinations, self.local.number, pdu)  # type: ignore[arg-type]
+        for server, offered in self.local.offers:
+            self._say(out, (server,), self.local.number, offered)
+        self.local.offers.clear()
+        out.stopped = inner.stopped
+        inner.clear()
+        for level in self.levels[1:]:
+            assert isinstance(level, ServersGroup)
+            level.settle_step()
+            out.holds += level.holds
+            for destinations, word in level.sends:
+                self._say(out, destinations, level.number, word)
+            level.sends.clear()
+            level.holds.clear()
+
+    def _say(
+        self,
+        out: Outbox,
+        destinations: tuple[ProcessId, ...],
+        group: int,
+        pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered,
+    ) -> None:
+        out.sends.append((destinations, DaisyFrame(group, self.tree.generation, pdu)))
+
+    # The cold path
+
+    def waiting(self) -> Iterator[Hold]:
+        """What has arrived here and is not delivered, and why."""
+        yield from self.local.member.waiting()
+        for level in self.levels[1:]:
+            assert isinstance(level, ServersGroup)
+            yield from level.waiting()
+
+    def invariants(self) -> None:
+        self.local.invariants()
+        for place in range(1, len(self.levels)):
+            level = self.levels[place]
+            level.invariants()
+            assert self.levels[place - 1].server in (self.id, None), "a seat without a server"
+
+    def snapshot(self) -> Hashable:
+        return freeze((self.levels, self.unstable, self.clock, self._last_seq, self._next_tick))
