@@ -99,6 +99,7 @@ class ServersGroup:
         for message in below:
             self._offered[message.origin] = max(message.seq, self._offered.get(message.origin, 0))
         self._retry_at = now
+        self._heard_at = [now] * self.size
         self._unacknowledged: set[int] = set()
         # Founders know each other from the file, and that nobody has anything to tell.
         if epoch == 1:
@@ -229,6 +230,7 @@ class ServersGroup:
         seat = next((each for each, holder in enumerate(self.holders) if holder.process == link), None)
         if seat is None or seat == self.seat or not self.installed or pdu.view != self.view_number:
             return
+        self._heard_at[seat] = now
         if isinstance(pdu, Batch):
             self._on_batch(seat, pdu)
         elif isinstance(pdu, Ack):
@@ -262,6 +264,18 @@ class ServersGroup:
             self.sends.extend(((receiver,), batch) for batch in batches)
         self.outgoing.log.drop_through(min(peer.acked for peer in self.outgoing.peers.values()))
         self.sends.append((others, SeatReport(self.view_number, list(self.reports[self.seat]))))
+        self._look_for_the_silent(now)
+
+    def _look_for_the_silent(self, now: Nanos) -> None:
+        """Say who holds which seat to everybody below a seat that is silent.
+
+        A new holder has told everybody below every seat; but of two that come at once each may have been answered by
+        the last holder of the other's seat, just before that one died. Then both have a view, and wait for the dead.
+        """
+        for seat, part in enumerate(self.group.parts):
+            if seat != self.seat and now - self._heard_at[seat] >= self.settings.suspect_after:
+                self._heard_at[seat] = now
+                self.sends.append((self.tree.groups[part].everybody, self._state(False, True)))
 
     # Streams
 
@@ -416,6 +430,7 @@ class ServersGroup:
         self.outgoing = Outgoing(self._others(), self.settings.retry_after, now)
         self.incoming = {seat: Incoming() for seat in everyone if seat != self.seat}
         self.reports = [[0] * (self.size + 1) for _ in everyone]
+        self._heard_at = [now] * self.size
         self._unreported = [deque() for _ in range(self.size + 1)]
         self._unconfirmed = [deque() for _ in range(self.size + 1)]
         self._under_way.clear()
