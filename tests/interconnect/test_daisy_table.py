@@ -59,7 +59,13 @@ def test_a_message_goes_up_for_those_outside_and_down_for_those_below() -> None:
     [
         ('order = "causal"', 'order = "fifo"', "order", "a daisy keeps causal order, not fifo", "write order"),
         ('kind = "emb', 'gateways = 1\nkind = "emb', "gateways", "a daisy has none", "remove it"),
-        ('kind = "emb', 'standby = ["a1"]\nkind = "emb', "standby", "is for single groups", "remove it"),
+        (
+            'kind = "emb',
+            'standby = ["a1"]\nkind = "emb',
+            "daisy.parts.east.parts.a.processes[0]",
+            "a1 is on standby",
+            "remove it here",
+        ),
         ('kind = "emb', 'delivery = "fast"\nkind = "emb', "delivery", "a quorum of the group holds it", "remove it"),
         ('["c1", "c2"]', '["c1", "a1"]', "daisy.parts.c.processes[1]", "a1 is in two groups", "remove it from one"),
         ('["c1", "c2"]', '["c1"]', "daisy", "c2 is in no group", "add it to the processes"),
@@ -83,7 +89,7 @@ def test_local_groups_are_stars_where_the_file_says_so() -> None:
     for text, star in ((TREE, False), (f"{TREE}[systems.shop.daisy]\nstar = true\n", True)):
         daisy = parse(text, "t.toml").system("shop").daisy
         assert daisy is not None
-        assert tree_of(daisy, ("a1", "a2", "b1", "b2", "c1", "c2").index).star is star
+        assert tree_of(daisy, ("a1", "a2", "b1", "b2", "c1", "c2").index).options.star is star
     (problem,) = refused(f"{TREE}[systems.shop.daisy]\nstar = 1\n")
     assert problem.key == "systems.shop.daisy.star"
 
@@ -101,3 +107,43 @@ def test_a_daisy_stands_alone_and_nobody_comes_back_to_it() -> None:
     assert (problem.key, problem.way_out) == ("systems.shop.daisy", "give it a file of its own")
     (problem,) = refused(f"{TREE}[simulation.faults]\njoins = 1\n")
     assert (problem.key, problem.reason) == ("simulation.faults.joins", "nobody comes back to a daisy")
+
+
+def changing(lines: str) -> str:
+    return f"{TREE}[systems.shop.daisy]\n{lines}\n"
+
+
+def test_groups_change_where_the_file_says_how_large_they_may_be() -> None:
+    for lines, sizes in (
+        ("", (0, 0, 0)),
+        ("split-above = 8", (8, 4, 0)),
+        ("split-above = 8\nmerge-below = 2\nreconsider = 100", (8, 2, 100)),
+    ):
+        daisy = parse(changing(lines), "t.toml").system("shop").daisy
+        assert daisy is not None
+        assert (daisy.options.split_above, daisy.options.merge_below, daisy.options.reconsider) == sizes
+        assert daisy.options.changes is (sizes[0] > 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "reason"),
+    [
+        ("merge-below = 3", "merge-below", "only where it is said how large"),
+        ("reconsider = 3", "reconsider", "only where it is said how large"),
+        ("split-above = 4\nmerge-below = 3", "merge-below", "a group of 5 is split, and its halves are smaller than 3"),
+        ("split-above = 1", "split-above", ""),
+    ],
+)
+def test_sizes_that_cannot_be_kept_are_refused(lines: str, key: str, reason: str) -> None:
+    (problem,) = refused(changing(lines))
+    assert problem.key == f"systems.shop.daisy.{key}"
+    assert reason in problem.reason
+
+
+def test_nobody_is_on_standby_where_groups_never_change() -> None:
+    text = TREE.replace('kind = "emb', 'standby = ["late"]\nkind = "emb', 1).replace('"c2"]', '"c2", "late"]', 1)
+    (problem,) = refused(text)
+    assert problem.key == "systems.shop.standby"
+    assert "never change" in problem.reason
+    late = parse(text + "[systems.shop.daisy]\nsplit-above = 5\n", "t.toml").system("shop")
+    assert late.standby == ("late",)

@@ -11,7 +11,7 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
 from isthmus.core.pdu import DaisyFrame
 from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_table import DaisyTable
+from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable
 from isthmus.interconnect.daisy_tree import tree_of
 from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.campaign import run_seed
@@ -80,7 +80,7 @@ def test_a_message_is_seen_only_where_somebody_is_to_have_it() -> None:
 
 def test_in_a_star_only_the_server_multicasts_and_headers_are_one_number() -> None:
     """daisy, Sect. 3.4: point-to-point to the server, "only a single integer to be added to each message"."""
-    tree = tree_of(DaisyTable(processes=("a", "b", "c"), star=True), ("a", "b", "c").index)
+    tree = tree_of(DaisyTable(processes=("a", "b", "c"), options=DaisyOptions(star=True)), ("a", "b", "c").index)
     processes = [DaisyProcess(each, tree) for each in range(3)]
     out = Outbox()
     processes[2].send((1,), [b"through the server"], 0, out)

@@ -448,12 +448,87 @@ class Offered(_Pdu, frozen=True, tag="offered"):
     messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
 
 
+class Parcel(_Pdu, frozen=True, tag="parcel"):
+    """To some members of a local group: the next batch of its sender, stamped with a matrix (`ordering/matrix.py`).
+
+    Its number counts the batches of its sender, to whomever they went. `done` is as in `Standing`.
+    """
+
+    batch: Batch
+    done: Number
+
+
+class Receipt(_Pdu, frozen=True, tag="receipt"):
+    """Answer: of your parcels to me I hold `received` without a gap, have seen number `seen`, delivered `delivered`.
+
+    `done` is what I know of your standing.
+    """
+
+    view: Number
+    received: Number
+    seen: Number
+    delivered: Number
+    done: Number
+
+
+class Standing(_Pdu, frozen=True, tag="standing"):
+    """From a sender of parcels: enough hold the first `safe`, and all receivers have delivered the first `done`."""
+
+    view: Number
+    safe: Number
+    done: Number
+
+
+PointPdu: TypeAlias = Parcel | Receipt | Standing
+
+
+# Between generations of a daisy's tree (docs/design/daisy-changes.md).
+
+Partners = Annotated[list[tuple[Number, Number]], Meta(max_length=16)]
+Person = tuple[Number, Number, Partners]
+"""A process, the number of the last message that it has sent, and whom it writes to most, with how many messages."""
+
+
+class Census(_Pdu, frozen=True, tag="census"):
+    """To the server of a group, in this view of it: who is below me. `ready`: in this view all of us are done sending.
+
+    `newcomers` are processes that want to be let in.
+    """
+
+    view: Number
+    halted: bool
+    ready: bool
+    people: Annotated[list[Person], Meta(max_length=MAX_MEMBERS)]
+    newcomers: Members
+
+
+class Halt(_Pdu, frozen=True, tag="halt"):
+    """From the server of a group: send nothing more in this generation."""
+
+
+class Over(_Pdu, frozen=True, tag="over"):
+    """Answer to a word of a generation that everybody has left."""
+
+
+class Knock(_Pdu, frozen=True, tag="knock"):
+    """From a process that is in no tree yet: let me in."""
+
+
+class Welcome(_Pdu, frozen=True, tag="welcome"):
+    """Answer: you are in this generation, which began with this message."""
+
+    last: bytes
+
+
+ChangePdu: TypeAlias = Census | Halt | Over | Knock | Welcome
+
+
 class DaisyFrame(_Pdu, frozen=True, tag="daisy"):
     """A word within one group of several: the one with this number, as it was formed in this generation."""
 
     group: Number
     generation: Number
-    pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered
+    pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered | PointPdu | ChangePdu
 
 
 Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck | DaisyFrame

@@ -11,13 +11,31 @@ below; then `_see_through`: stable in a group, stable beyond it, stable everywhe
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import TypeAlias
 
 from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import LinkId, MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
-from isthmus.core.pdu import Ack, DaisyFrame, GroupPdu, Offered, SeatReport, SeatState, Settled, Unsettled
+from isthmus.core.pdu import (
+    Ack,
+    Census,
+    DaisyFrame,
+    GroupPdu,
+    Halt,
+    Knock,
+    Offered,
+    Over,
+    PointPdu,
+    SeatReport,
+    SeatState,
+    Settled,
+    Unsettled,
+    Welcome,
+)
+from isthmus.interconnect.daisy_early import EarlyLocalGroup, EarlyServersGroup, forward
 from isthmus.interconnect.daisy_local import Arrival, LocalGroup, NewView
+from isthmus.interconnect.daisy_point import PointGroup
 from isthmus.interconnect.daisy_record import id_of
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_tree import DaisyTree
@@ -26,22 +44,45 @@ from isthmus.ordering.window import GroupSettings
 MAX_ASKED = 256
 """Messages that a server is asked about at a time."""
 
+LAST = (1 << 62) - 1
+"""The clock of the message that ends a generation: later than all others."""
+
+VIEWS = 10_000
+"""In traces, views of a generation are numbered from so many times its number on."""
+
+Level: TypeAlias = LocalGroup | ServersGroup
+
 
 class DaisyGeneration:
-    """One process. `unstable` are its own messages that somebody may not have."""
+    """One process. `unstable` are its own messages that somebody may not have.
+
+    `clock` is where its own stands when the generation begins, and `marks` are the numbers of the last messages of all
+    processes before. `ending` is set when the last message is known here, `ended_by` when it is delivered.
+    """
 
     def __init__(
-        self, owner: ProcessId, tree: DaisyTree, settings: GroupSettings | None = None, now: Nanos = 0
+        self,
+        owner: ProcessId,
+        tree: DaisyTree,
+        settings: GroupSettings,
+        now: Nanos,
+        clock: int = 0,
+        marks: Sequence[tuple[ProcessId, int]] = (),
     ) -> None:
         self.id = owner
         self.tree = tree
-        self.settings = settings or GroupSettings()
+        self.settings = settings
         self.path = tree.path(owner)
-        self.local = LocalGroup(owner, tree, self.path[0], self.settings, now)
-        self.levels: list[LocalGroup | ServersGroup] = [self.local]
+        self._early = tree.options.forward == "on-receipt"
+        kind = PointGroup if tree.options.inside == "recipients" else LocalGroup
+        local_group = EarlyLocalGroup if self._early else kind
+        self.local = local_group(owner, tree, self.path[0], self.settings, now)
+        self.local.record.seen.update(marks)
+        self.levels: list[Level] = [self.local]
         self.unstable: dict[MessageId, Clocked] = {}
-        self.clock = 0
-        self._last_seq = 0
+        self.clock = clock
+        self.ending = False
+        self.ended_by: Clocked | None = None
         self._leaving = False
         self._next_tick = now
         for level in range(len(self.path) - 1):
@@ -49,21 +90,25 @@ class DaisyGeneration:
 
     # Application side
 
-    def send(self, destinations: Sequence[ProcessId], payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
-        """Messages to these processes, of which there must be some. Returns the sequence number of the first."""
-        first = self._last_seq + 1
-        self._last_seq += len(payloads)
-        chosen = tuple(sorted(set(destinations)))
-        assert chosen, "a message for nobody"
-        assert self.tree.knows(chosen), f"{chosen} are not all in this system"
+    def send(
+        self, destinations: tuple[ProcessId, ...], first: int, payloads: Sequence[bytes], now: Nanos, out: Outbox
+    ) -> None:
+        """Messages to these processes of the tree, in order, with the numbers from `first` on."""
+        assert destinations, "a message for nobody"
+        assert self.tree.knows(destinations), f"{destinations} are not all in this tree"
         messages = []
         for seq, payload in enumerate(payloads, first):
             self.clock += 1
-            messages.append(Clocked(self.id, seq, payload, chosen, self.clock))
+            messages.append(Clocked(self.id, seq, payload, destinations, self.clock))
         self.unstable.update((id_of(message), message) for message in messages)
         self.local.send(messages, now)
         self._settle(now, out)
-        return first
+
+    def end(self, seq: int, payload: bytes, now: Nanos, out: Outbox) -> None:
+        """Send everybody the last message of this generation."""
+        self.ending = True
+        self.local.send([Clocked(self.id, seq, payload, self.path[-1].everybody, LAST)], now)
+        self._settle(now, out)
 
     def credit(self) -> int:
         """How many more messages fit now: 0 while too many are not stable everywhere."""
@@ -104,7 +149,9 @@ class DaisyGeneration:
                 level.receive(link, pdu, now)
         elif isinstance(pdu, Offered):
             level.on_offer(link, pdu, now)
-        elif not isinstance(pdu, (SeatReport, SeatState)):
+        elif isinstance(pdu, PointPdu):
+            level.on_word(link, pdu, now)
+        elif not isinstance(pdu, (SeatReport, SeatState, Census, Halt, Over, Knock, Welcome)):
             level.receive(link, pdu, now)
 
     def wake(self, now: Nanos, out: Outbox) -> None:
@@ -144,23 +191,30 @@ class DaisyGeneration:
                         self._arrived(place, item, now, out)
                 if isinstance(level, ServersGroup) and level.wants_above:
                     moved = self._tell_down(place, now) or moved
+            if self._early:
+                moved = forward(self.levels, now, out) or moved
             self._see_through(out)
         self._hand_out(now, out)
 
     def _arrived(self, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
         """A group has delivered a message here. In this order: ourselves, the group below, the group above."""
         message = arrival.message
-        self.clock = max(self.clock, message.clock)
+        if message.clock == LAST:
+            self.ending = True
+            if place == 0:
+                self.ended_by = message
+        else:
+            self.clock = max(self.clock, message.clock)
         if place == 0:
-            if self.id in message.destinations:
+            if self.id in message.destinations and message.clock != LAST:
                 out.addressed.append(Delivered(message, arrival.batch))
         else:
             below = self.levels[place - 1]
             foreign = not self.tree.is_below(below.number, message.origin)
             if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
-                below.send([message], now)
-        if place + 1 < len(self.levels):
+                below.relay(arrival, now)
+        if place + 1 < len(self.levels) and not (self._early and place == 0):
             here, above = self.levels[place], self.levels[place + 1]
             assert isinstance(above, ServersGroup)
             if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
@@ -171,7 +225,7 @@ class DaisyGeneration:
 
     def _new_view(self, place: int, now: Nanos, out: Outbox) -> None:
         if place == 0:
-            out.deliveries.append(View(self.local.member.view.number, self.local.member.view.members))
+            out.deliveries.append(self.view())
             self.local.turn(now)
         self._elect(place, now)
         self._catch_up(out)
@@ -190,9 +244,11 @@ class DaisyGeneration:
         above = self.path[place + 1]
         seat = self.path[place].seat
         entries = level.tell_up()
-        self.levels.append(
-            ServersGroup(self.id, self.tree, above, seat, level.view_number, entries, self.settings, now)
-        )
+        servers_group = EarlyServersGroup if self._early else ServersGroup
+        servers = servers_group(self.id, self.tree, above, seat, level.view_number, entries, self.settings, now)
+        if isinstance(servers, EarlyServersGroup):
+            servers.floor = dict(level.record.seen)
+        self.levels.append(servers)
 
     def _tell_down(self, place: int, now: Nanos) -> bool:
         """A flush waits for what is above it. We know that if we have once been in a view there, in this seat."""
@@ -265,21 +321,22 @@ class DaisyGeneration:
 
     def _hand_out(self, now: Nanos, out: Outbox) -> None:
         """Put the words of all groups into the one outbox, each with the number of its group."""
+        self.local.settle_step()
         inner = self.local.inner
         out.holds += inner.holds
         for destinations, pdu in inner.sends:
             self._say(out, destinations, self.local.number, pdu)  # type: ignore[arg-type]
-        for server, offered in self.local.offers:
-            self._say(out, (server,), self.local.number, offered)
-        self.local.offers.clear()
+        for destinations, word in self.local.words:
+            self._say(out, destinations, self.local.number, word)
+        self.local.words.clear()
         out.stopped = inner.stopped
         inner.clear()
         for level in self.levels[1:]:
             assert isinstance(level, ServersGroup)
             level.settle_step()
             out.holds += level.holds
-            for destinations, word in level.sends:
-                self._say(out, destinations, level.number, word)
+            for destinations, seat_word in level.sends:
+                self._say(out, destinations, level.number, seat_word)
             level.sends.clear()
             level.holds.clear()
 
@@ -288,15 +345,40 @@ class DaisyGeneration:
         out: Outbox,
         destinations: tuple[ProcessId, ...],
         group: int,
-        pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered,
+        pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered | PointPdu,
     ) -> None:
         out.sends.append((destinations, DaisyFrame(group, self.tree.generation, pdu)))
+
+    # Between generations
+
+    def view(self) -> View:
+        """The view of the local group, as it is told to others."""
+        view = self.local.view
+        return View(self.tree.generation * VIEWS + view.number, view.members)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all is stable that was sent here, or kept here for others, and nothing is held or in a flush."""
+        if self.unstable or not self.local.is_quiet:
+            return False
+        for level in self.levels:
+            if level.record.kept or (isinstance(level, ServersGroup) and not level.is_quiet):
+                return False
+        return next(self.waiting(), None) is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody is known to have the last message."""
+        if self.ended_by is None:
+            return False
+        last = id_of(self.ended_by)
+        return self.local.is_settled(last) and self.local.everybody_has(last)
 
     # The cold path
 
     def waiting(self) -> Iterator[Hold]:
         """What has arrived here and is not delivered, and why."""
-        yield from self.local.member.waiting()
+        yield from self.local.waiting()
         for level in self.levels[1:]:
             assert isinstance(level, ServersGroup)
             yield from level.waiting()
@@ -309,4 +391,4 @@ class DaisyGeneration:
             assert self.levels[place - 1].server in (self.id, None), "a seat without a server"
 
     def snapshot(self) -> Hashable:
-        return freeze((self.levels, self.unstable, self.clock, self._last_seq, self._next_tick))
+        return freeze((self.levels, self.unstable, self.clock, self.ending, self.ended_by, self._next_tick))

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from isthmus.core.endpoint import Outbox, View
+from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked
-from isthmus.core.pdu import GroupPdu, Offered
+from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.pdu import GroupPdu, Offered, PointPdu
 from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_tree import DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
@@ -48,6 +48,8 @@ class NewView(NamedTuple):
 class LocalGroup:
     """One member. `unconfirmed` are messages that some member may not have delivered yet, by what brought them."""
 
+    causal: type[CausalOrder] = CausalOrder
+
     def __init__(
         self, owner: ProcessId, tree: DaisyTree, group: DaisyGroup, settings: GroupSettings, now: Nanos
     ) -> None:
@@ -57,14 +59,15 @@ class LocalGroup:
         # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
         # server that had a window as well would wait for those above it, and they for it.
         unlimited = structs.replace(settings, window_messages=1 << 60, window_bytes=1 << 60)
-        order = FifoOrder if tree.star else CausalOrder
+        plain = not tree.options.star and tree.options.inside == "everybody"
+        order = self.causal if plain else FifoOrder
         self.member = GroupMember(owner, group.everybody, order, unlimited, now)
         self.record = Record()
         self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
         self._under_way: set[MessageId] = set()
         self._offered: dict[ProcessId, int] = {}
         self.through_server: deque[Clocked] = deque()
-        self.offers: list[tuple[ProcessId, Offered]] = []
+        self.words: list[tuple[tuple[ProcessId, ...], Offered | PointPdu]] = []
         self.inner = Outbox()
 
     # What the levels above ask
@@ -72,11 +75,21 @@ class LocalGroup:
     @property
     def server(self) -> ProcessId | None:
         """The lowest live id (daisy, Sect. 3.1: chosen deterministically)."""
-        return min(self.member.view.members)
+        return min(self.view.members)
+
+    @property
+    def view(self) -> View:
+        return self.member.view
 
     @property
     def view_number(self) -> int:
-        return self.member.view.number
+        return self.view.number
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be sent here, and everybody is known to have delivered all that was."""
+        waiting = self.member.window.pending or self.through_server or self._under_way
+        return not waiting and not any(self.unconfirmed.values())
 
     def goes_beyond(self, message: Clocked) -> bool:
         """Whether somebody outside this group has to do with it."""
@@ -92,7 +105,7 @@ class LocalGroup:
 
     def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
         """Multicast these. Their causes have been in this group, or were given to it before."""
-        if self.tree.star and self.server != self.id:
+        if self.tree.options.star and self.server != self.id:
             self.through_server.extend(messages)
             self.offer()
             return
@@ -100,15 +113,19 @@ class LocalGroup:
             self._offered[message.origin] = message.seq
         self.member.relay(pack(messages), now, self.inner)
 
+    def relay(self, arrival: Arrival, now: Nanos) -> None:
+        """Multicast what the group above has delivered."""
+        self.send([arrival.message], now)
+
     def offer(self) -> None:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
         if self.through_server and self.server is not None:
             messages = list(islice(self.through_server, MAX_OFFERED))
-            self.offers.append((self.server, Offered(pack(messages))))
+            self.words.append(((self.server,), Offered(pack(messages))))
 
     def on_offer(self, link: ProcessId, offered: Offered, now: Nanos) -> None:
         """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""
-        if self.server != self.id or link not in self.member.view.members or not self.tree.star:
+        if self.server != self.id or link not in self.member.view.members or not self.tree.options.star:
             return
         taken = []
         latest = max(self.record.seen.get(link, 0), self._offered.get(link, 0))
@@ -150,6 +167,12 @@ class LocalGroup:
     def receive(self, link: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
         self.member.receive(link, (pdu,), now, self.inner)
 
+    def on_word(self, link: ProcessId, word: PointPdu, now: Nanos) -> None:
+        """Nobody sends parcels where messages go to everybody."""
+
+    def settle_step(self) -> None:
+        """The end of a step. The member has said all that there is to say."""
+
     def wake(self, now: Nanos) -> None:
         self.member.wake(now, self.inner)
 
@@ -162,7 +185,7 @@ class LocalGroup:
                 continue
             first_time = []
             for packed in item.messages:
-                message = unpack(packed)
+                message = self._open(packed)
                 if message is None or not self.tree.knows(message.destinations):
                     continue
                 if self.record.add(message, self.goes_beyond(message)):
@@ -175,6 +198,10 @@ class LocalGroup:
             for message in first_time:
                 yield Arrival(message, item)
 
+    def _open(self, packed: Message) -> Clocked | None:
+        """A message as it came; None if there is nothing to deliver."""
+        return unpack(packed)
+
     def confirmed(self) -> list[MessageId]:
         """What has become stable within the group since the last time."""
         news: list[MessageId] = []
@@ -185,6 +212,10 @@ class LocalGroup:
         self.inner.settled.clear()
         self._under_way.difference_update(news)
         return news
+
+    def waiting(self) -> Iterator[Hold]:
+        """What has arrived here and is not delivered, and why."""
+        return self.member.waiting()
 
     def invariants(self) -> None:
         self.member.invariants()

@@ -8,13 +8,13 @@ messages that a new server would have to see through.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from isthmus.core.ids import MessageId, ProcessId
-from isthmus.core.message import MAX_MEMBERS, MAX_PAYLOAD, Clocked, Message, Number
+from isthmus.core.message import MAX_MEMBERS, MAX_PAYLOAD, Clocked, Message, Number, Vector
 
 
 class Record:
@@ -73,9 +73,43 @@ def id_of(message: Message) -> MessageId:
 
 
 # Groups carry plain messages. Whom one is for travels in its payload, and the clock of its origin: one number, whatever
-# the size of the daisy.
+# the size of the daisy. Where they are forwarded on receipt (docs/design/daisy-on-receipt.md) they tell of their way:
 
-_Envelope = tuple[Number, Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)], bytes]
+
+class Causes(Struct, frozen=True, gc=False, array_like=True, tag="c", forbid_unknown_fields=True):
+    """On the way up: what its origin had when it sent the message.
+
+    `group` is, of each member of its local group, the number of its last message beyond the group. `servers` counts, of
+    each seat, the batches that had come down from the servers' group, in view `view` of it.
+    """
+
+    group: Vector
+    view: Number
+    servers: Vector
+
+
+class Place(Struct, frozen=True, gc=False, array_like=True, tag="p", forbid_unknown_fields=True):
+    """On the way down: which batch of which seat brought it, in which view; and what is to be done with it."""
+
+    stage: Number
+    view: Number
+    seat: Number
+    number: Number
+
+
+Way: TypeAlias = Causes | Place
+
+WHOLE, AHEAD, NAMED = range(3)
+"""Stages of what comes down: in its turn; before its turn; in its turn, by name, after it has been ahead."""
+
+
+class _Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    clock: Number
+    destinations: Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
+    payload: bytes
+    way: Way | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
 
@@ -90,10 +124,21 @@ def pack(messages: Sequence[Clocked]) -> list[Message]:
     ]
 
 
+def pack_with(message: Clocked, way: Way) -> Message:
+    envelope = (message.clock, message.destinations, message.payload, way)
+    return Message(message.origin, message.seq, _encoder.encode(envelope))
+
+
 def unpack(message: Message) -> Clocked | None:
     """The message with its destinations; None where the payload makes no sense."""
+    return unpack_with(message)[0]
+
+
+def unpack_with(message: Message) -> tuple[Clocked | None, Way | None]:
+    """The same, and what it says of its way."""
     try:
-        clock, destinations, payload = _decoder.decode(message.payload)
+        envelope = _decoder.decode(message.payload)
     except (msgspec.DecodeError, RecursionError):
-        return None
-    return Clocked(message.origin, message.seq, payload, destinations, clock)
+        return None, None
+    clock, destinations, payload = envelope.clock, envelope.destinations, envelope.payload
+    return Clocked(message.origin, message.seq, payload, destinations, clock), envelope.way

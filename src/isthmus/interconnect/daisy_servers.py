@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked
+from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.pdu import Ack, SeatReport, SeatState
 from isthmus.interconnect.daisy_flush import Agreement, agree
 from isthmus.interconnect.daisy_local import Arrival, NewView
@@ -52,6 +52,8 @@ class Holder(NamedTuple):
 class ServersGroup:
     """One seat, as long as this process holds it. `installed` is False from the first word of a flush to its end.
 
+    While it is `closing` it cannot tell yet what it has (docs/design/daisy-on-receipt.md).
+
     `reports[s]` is what the holder of seat s says that everybody below it has: so many batches of each seat's stream
     and, in the last place, so many messages of the flush that the view began with.
     """
@@ -78,8 +80,9 @@ class ServersGroup:
         self.superseded = False
         self.installed = False
         self.began = False
+        self.closing = False
         self.record = Record()
-        self.order = CausalOrder()
+        self.order = self._make_order()
         self.sends: Sends = []
         self.holds: list[Hold] = []
         self.pending: deque[Clocked] = deque()
@@ -125,6 +128,11 @@ class ServersGroup:
     def server(self) -> ProcessId | None:
         """Who holds this group's seat in the group above: the lowest id. None while it is not known."""
         return self._lowest().process if self.heard else None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be sent here, and no flush is under way."""
+        return self.installed and not self.pending
 
     @property
     def wants_above(self) -> bool:
@@ -193,6 +201,10 @@ class ServersGroup:
         kept = self.record.kept
         return self.settle([each for each in self.confirmed() if each in kept and not self.goes_beyond(kept[each])])
 
+    def relay(self, arrival: Arrival, now: Nanos) -> None:
+        """Multicast what the group above has delivered."""
+        self.send([arrival.message], now)
+
     def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
         """Multicast what has not been offered before. Causes have been in this group, or were given to it before."""
         for message in messages:
@@ -213,7 +225,9 @@ class ServersGroup:
         for stream, waiting in enumerate(self._unreported):
             while waiting:
                 number, messages = waiting[0]
-                if not all(each not in kept or everybody_below_has(kept[each]) for each in messages):
+                if not all(
+                    everybody_below_has(kept[each]) if each in kept else self.is_settled(each) for each in messages
+                ):
                     break
                 own[stream] = number
                 self._reports_moved = True
@@ -257,7 +271,7 @@ class ServersGroup:
                 self._ask_again(now)
             return
         self._send_pending(now)
-        others = self._others()
+        others = self.others()
         if not others:
             return
         for receiver, batches in self.outgoing.overdue(now):
@@ -279,7 +293,10 @@ class ServersGroup:
 
     # Streams
 
-    def _others(self) -> tuple[ProcessId, ...]:
+    def _make_order(self) -> CausalOrder:
+        return CausalOrder()
+
+    def others(self) -> tuple[ProcessId, ...]:
         return tuple(holder.process for seat, holder in enumerate(self.holders) if seat != self.seat)
 
     def _send_pending(self, now: Nanos) -> None:
@@ -291,13 +308,15 @@ class ServersGroup:
                     messages.append(message)
             if not messages:
                 return
-            number = self.outgoing.sent + 1
-            batch = Batch(self.view_number, self.seat, number, self.order.stamp(number), 0, pack(messages))
-            self.outgoing.append(batch, now)
-            others = self._others()
-            if others:
-                self.sends.append((others, batch))
-            self._hand_over(self.seat, batch)
+            self._multicast(pack(messages), self.order.stamp(self.outgoing.sent + 1), now)
+
+    def _multicast(self, messages: list[Message], stamp: list[int], now: Nanos) -> None:
+        batch = Batch(self.view_number, self.seat, self.outgoing.sent + 1, stamp, 0, messages)
+        self.outgoing.append(batch, now)
+        others = self.others()
+        if others:
+            self.sends.append((others, batch))
+        self._hand_over(self.seat, batch)
 
     def _on_batch(self, seat: int, batch: Batch) -> None:
         if batch.sender != seat or not self.order.well_formed(seat, batch):
@@ -315,15 +334,23 @@ class ServersGroup:
             self._deliver(each)
 
     def _deliver(self, batch: Batch) -> None:
+        self._expect(batch.sender, batch.number, self._add(batch))
+
+    def _add(self, batch: Batch) -> list[MessageId]:
+        """These are delivered. Returns those that were not here before."""
         first_time: list[MessageId] = []
-        for packed in batch.messages:
-            message = unpack(packed)
-            if message is None or not self.tree.knows((message.origin, *message.destinations)):
-                continue
+        for message in self._sound(batch):
             if self.record.add(message):
                 first_time.append(id_of(message))
                 self._news.append(Arrival(message, batch))
-        self._expect(batch.sender, batch.number, first_time)
+        return first_time
+
+    def _sound(self, batch: Batch) -> Iterator[Clocked]:
+        """The messages of a batch that make sense."""
+        for packed in batch.messages:
+            message = unpack(packed)
+            if message is not None and self.tree.knows((message.origin, *message.destinations)):
+                yield message
 
     def _expect(self, stream: int, number: int, messages: list[MessageId]) -> None:
         """These are to be reported by us, and by everybody."""
@@ -340,16 +367,25 @@ class ServersGroup:
         if self.installed:
             self._own_state = [*self.record.kept.values(), *self.pending]
             self.installed = False
-        self.states = {self.seat: self._own_state}
+        self.states = {} if self.closing else {self.seat: self._own_state}
         self.above = None
         self._unacknowledged.clear()
         self._ask_again(now)
         self._go_on(now)
 
+    def _tell(self, entries: Sequence[Clocked], now: Nanos) -> None:
+        """Tell the others what we have, as we could not when the flush began."""
+        self._own_state = list(entries)
+        self.states[self.seat] = self._own_state
+        others = self.others()
+        if others:
+            self.sends.append((others, self._state(True, False)))
+        self._go_on(now)
+
     def complete(self, above: Sequence[Clocked], now: Nanos) -> None:
         """We are the server, and this is what is not settled in the group above."""
         self.above = above
-        others = self._others()
+        others = self.others()
         if others:
             self.sends.append((others, self._state(True, False)))
         self._go_on(now)
@@ -372,6 +408,7 @@ class ServersGroup:
                 self.sends.append((rest, self._state(False, True)))
 
     def _state(self, told: bool, asks: bool) -> SeatState:
+        told = told and not self.closing
         above = self.above if told and self._lowest().process == self.id else None
         return SeatState(
             [(each.epoch, each.process) for each in self.holders],
@@ -427,7 +464,7 @@ class ServersGroup:
         self.order.install(everyone, self.seat, [0] * self.size)
         for seat in everyone:
             self.order.safe(seat, _ALWAYS, [])
-        self.outgoing = Outgoing(self._others(), self.settings.retry_after, now)
+        self.outgoing = Outgoing(self.others(), self.settings.retry_after, now)
         self.incoming = {seat: Incoming() for seat in everyone if seat != self.seat}
         self.reports = [[0] * (self.size + 1) for _ in everyone]
         self._heard_at = [now] * self.size

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from isthmus.core.ids import ProcessId, slot_of
-from isthmus.interconnect.daisy_table import DaisyTable
+from isthmus.interconnect.daisy_shape import Shape
+from isthmus.interconnect.daisy_table import PLAIN, DaisyOptions, DaisyTable
 
 TOP = 0
 NONE = -1
@@ -35,13 +36,13 @@ class DaisyGroup(NamedTuple):
 class DaisyTree:
     """All groups of one system as they are in one generation. `home` is the local group of each slot.
 
-    In a `star` members of a local group send through its server (daisy, Sect. 3.4, the third optimisation).
+    Its `options` are those of all generations.
     """
 
-    def __init__(self, groups: list[DaisyGroup], generation: int = 0, star: bool = False) -> None:
+    def __init__(self, groups: list[DaisyGroup], generation: int = 0, options: DaisyOptions = PLAIN) -> None:
         self.groups = groups
         self.generation = generation
-        self.star = star
+        self.options = options
         self.home = {slot: group.number for group in groups if group.is_local for slot in group.everybody}
         self._below = [frozenset(group.everybody) for group in groups]
 
@@ -72,17 +73,33 @@ class DaisyTree:
         """Whether somebody below this group is to have it."""
         return not self._below[group].isdisjoint(map(slot_of, destinations))
 
+    def shape(self, number: int = TOP) -> Shape:
+        """The groups from this one down, as they are named and divided."""
+        group = self.groups[number]
+        processes = group.everybody if group.is_local else ()
+        return Shape(group.name, processes, tuple(self.shape(part) for part in group.parts))
+
     def knows(self, processes: Collection[ProcessId]) -> bool:
         return self._below[TOP].issuperset(map(slot_of, processes))
 
 
 def tree_of(table: DaisyTable, id_of: Callable[[str], ProcessId]) -> DaisyTree:
     """The tree that a file describes."""
+    return grown(_shape_of(table, id_of), 0, table.options)
+
+
+def _shape_of(table: DaisyTable, id_of: Callable[[str], ProcessId]) -> Shape:
+    processes = tuple(sorted(map(id_of, table.processes)))
+    return Shape(table.name, processes, tuple(_shape_of(part, id_of) for part in table.parts))
+
+
+def grown(shape: Shape, generation: int, options: DaisyOptions) -> DaisyTree:
+    """The tree of this shape."""
     groups: list[DaisyGroup] = []
 
-    def add(part: DaisyTable, parent: int, seat: int) -> DaisyGroup:
+    def add(part: Shape, parent: int, seat: int) -> DaisyGroup:
         number = len(groups)
-        groups.append(DaisyGroup(number, part.name, parent, seat, (), tuple(sorted(map(id_of, part.processes)))))
+        groups.append(DaisyGroup(number, part.name, parent, seat, (), tuple(sorted(part.processes))))
         below = [add(each, number, place) for place, each in enumerate(part.parts)]
         if below:
             everybody = tuple(sorted(process for each in below for process in each.everybody))
@@ -90,5 +107,5 @@ def tree_of(table: DaisyTable, id_of: Callable[[str], ProcessId]) -> DaisyTree:
             groups[number] = groups[number]._replace(parts=parts, everybody=everybody)
         return groups[number]
 
-    add(table, NONE, NONE)
-    return DaisyTree(groups, star=table.star)
+    add(shape, NONE, NONE)
+    return DaisyTree(groups, generation, options)

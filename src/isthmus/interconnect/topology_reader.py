@@ -124,7 +124,7 @@ def _embedded(table: Table, system: System) -> System:
         link_address=_address(table, "link-address", len(system.gateways)),
         tls=_tls(table),
         journal=table.text("journal"),
-        standby=table.names("standby", empty=True) or (),
+        standby=_standby(table, system),
         delivery=table.choice("delivery", _DELIVERIES, system.delivery),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
@@ -134,12 +134,6 @@ def _embedded(table: Table, system: System) -> System:
     elif system.delivery == "fast" and system.order == "total":
         reason = "a total order is agreed on by a quorum, so nothing can be delivered on receipt"
         table.refuse("delivery", reason, 'write delivery = "uniform", or order = "causal"')
-    for place, name in enumerate(system.standby):
-        if name not in system.members:
-            reason = f"{quote(name)} is no process or gateway of this system"
-            table.refuse_element("standby", place, reason, f"name some of {listing(system.members)}")
-    if system.members and not system.founders:
-        table.refuse("standby", "nobody is left to begin with", "leave out at least one")
     if system.journal is not None and system.acknowledged is not None:
         table.refuse("journal", "is for groups without [acknowledged]", "remove it, or the acknowledgements")
     elif system.journal is not None and system.order == "total":
@@ -152,6 +146,18 @@ def _embedded(table: Table, system: System) -> System:
         table.refuse("journal", "the gateways write it, and there is none", "remove it, or write gateways = 1")
     _check_patience(table, system)
     return system
+
+
+def _standby(table: Table, system: System) -> tuple[str, ...]:
+    """The members that are not there at the start."""
+    standby = table.names("standby", empty=True) or ()
+    for place, name in enumerate(standby):
+        if name not in system.members:
+            reason = f"{quote(name)} is no process or gateway of this system"
+            table.refuse_element("standby", place, reason, f"name some of {listing(system.members)}")
+    if system.members and not set(system.members) - set(standby):
+        table.refuse("standby", "nobody is left to begin with", "leave out at least one")
+    return standby
 
 
 def _clustered(table: Table, system: System) -> System:
@@ -174,8 +180,9 @@ def _clustered(table: Table, system: System) -> System:
 
 def _in_daisy(table: Table, system: System) -> System:
     """A daisy: messages to any set of processes, in a tree of groups, no gateways."""
-    for name in ("link-address", "tls", "journal", "standby"):
+    for name in ("link-address", "tls", "journal"):
         table.foreign(name, "is for single groups, and this system is a daisy", "remove it, or [daisy]")
+    system = replace(system, standby=_standby(table, system))
     reason = "in a daisy a message is delivered when a quorum of the group holds it, so that a new server has it too"
     table.foreign("delivery", reason, "remove it, or [daisy]")
     if system.order != "causal":
@@ -189,8 +196,11 @@ def _in_daisy(table: Table, system: System) -> System:
         address=_address(table, "address", len(system.members)),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
-        daisy=read_daisy(table, system.processes),
+        daisy=read_daisy(table, system.processes, system.standby),
     )
+    if system.standby and system.daisy is not None and not system.daisy.options.changes:
+        reason = "the groups of this daisy never change, so nobody can be let in"
+        table.refuse("standby", reason, f"remove it, or write {table.at('daisy')}.split-above")
     _check_patience(table, system)
     return system
 

@@ -28,10 +28,11 @@ class Wording(NamedTuple):
 
 
 class TreeReader(ABC, Generic[Node]):
-    """Reads one tree. `found_in` is the key of the node that lists each process."""
+    """Reads one tree. `found_in` is the key of the node that lists a process; who is `absent` at first is in none."""
 
-    def __init__(self, processes: tuple[str, ...], wording: Wording) -> None:
+    def __init__(self, processes: tuple[str, ...], wording: Wording, absent: tuple[str, ...] = ()) -> None:
         self.processes = processes
+        self.absent = absent
         self.wording = wording
         self.found_in: dict[str, str] = {}
 
@@ -43,7 +44,7 @@ class TreeReader(ABC, Generic[Node]):
         top = self._read(table.table(key), "", 1)
         if top is not None:
             for name in self.processes:
-                if name not in self.found_in:
+                if name not in self.found_in and name not in self.absent:
                     way_out = f"add it to the processes of one below [{table.at(key)}]"
                     table.refuse(key, f"{name} is in no {node} ({rule})", way_out)
         return top
@@ -71,12 +72,16 @@ class TreeReader(ABC, Generic[Node]):
         """The processes that are listed here. A system of one node need not list them again."""
         names = table.names("processes", empty=True)
         if names is None:
-            names = self.processes if whole else ()
+            names = tuple(each for each in self.processes if each not in self.absent) if whole else ()
         sound = True
         for place, name in enumerate(names):
             if name not in self.processes:
                 way_out = choose_from(name, self.processes, "its processes are")
                 table.refuse_element("processes", place, f"the system has no process {quote(name)}", way_out)
+                sound = False
+            elif name in self.absent:
+                reason = f"{name} is on standby, and in no {self.wording.node} before it comes"
+                table.refuse_element("processes", place, reason, "remove it here, or from standby")
                 sound = False
             elif name in self.found_in:
                 reason = f"{name} is in two {self.wording.nodes}, {self.found_in[name]} and {table.key}"

@@ -168,7 +168,8 @@ class AcknowledgingMember(GroupMember, ABC):
 class PartiallyOrderingMember(AcknowledgingMember):
     """PO on MC: what is missing is fetched from its sender, and nothing else.
 
-    `_exist` is the highest number of each member that is known to exist; `_ask_at` is when to ask whom for the rest.
+    `_exist` is the highest number of each member that is known to exist; `_asked` how far it was asked for what is
+    missing; `_ask_at` is when to ask for all of that again.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class PartiallyOrderingMember(AcknowledgingMember):
         joining: bool = False,
     ) -> None:
         self._exist: dict[ProcessId, int] = {}
+        self._asked: dict[ProcessId, int] = {}
         self._ask_at: dict[ProcessId, Nanos] = {}
         super().__init__(owner, members, PartialOrder, acknowledged, settings, now, joining=joining)
 
@@ -206,9 +208,8 @@ class PartiallyOrderingMember(AcknowledgingMember):
         if stream is None or number <= stream.received:
             return
         self._exist[sender] = max(number, self._exist.get(sender, 0))
-        # A gap in a stream is a loss; what others have may only be late.
-        patience = 0 if stream.early else self.settings.retry_after // 4
-        self._ask_at[sender] = min(now + patience, self._ask_at.get(sender, now + patience))
+        # A gap in a stream is a loss, and asked for in this step; what others have may only be late.
+        self._ask_at.setdefault(sender, now + self.settings.retry_after // 4)
 
     def _settle(self, now: Nanos, out: Outbox) -> None:
         super()._settle(now, out)
@@ -216,15 +217,27 @@ class PartiallyOrderingMember(AcknowledgingMember):
             self._ask(now, out)
 
     def _ask(self, now: Nanos, out: Outbox) -> None:
+        """Ask for each gap once, when it shows, and for all that is missing when nothing has come for too long.
+
+        Asking with every PDU that came behind a gap made 3.4 requests of a loss (5 % lost, four entities), and as many
+        answers.
+        """
         for sender, due in list(self._ask_at.items()):
-            stream = self.incoming.get(sender)
-            if stream is None or stream.received >= self._exist[sender]:
+            stream, exist = self.incoming.get(sender), self._exist[sender]
+            if stream is None or stream.received >= exist:
                 del self._ask_at[sender]
-            elif now >= due:
-                first = stream.received + 1
-                last = min(stream.early, default=self._exist[sender] + 1) - 1
-                out.sends.append(((sender,), Fetch(self.view.number, sender, first, last)))
+                self._asked.pop(sender, None)
+                continue
+            after, last = max(stream.received, self._asked.get(sender, 0)), stream.seen
+            if now >= due:
+                after, last = stream.received, exist
+            if last <= after:
+                continue
+            if after == stream.received:
                 self._ask_at[sender] = now + self.settings.retry_after
+            self._asked[sender] = last
+            gaps = stream.gaps(after, last)
+            out.sends.extend(((sender,), Fetch(self.view.number, sender, *gap)) for gap in gaps)
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         super().wake(now, out)
@@ -238,6 +251,7 @@ class PartiallyOrderingMember(AcknowledgingMember):
     def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
         super()._enter(view, counts, now)
         self._exist.clear()
+        self._asked.clear()
         self._ask_at.clear()
 
 

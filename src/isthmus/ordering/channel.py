@@ -11,7 +11,7 @@ Costs: per batch and receiver one acknowledgement; a lost batch costs one more t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from isthmus.core.ids import Nanos, ProcessId
@@ -163,6 +163,16 @@ class Incoming(Generic[Item]):
             self.log.append(each)
         self.received += len(in_order)
         return in_order
+
+    def gaps(self, after: int, last: int) -> Iterator[tuple[int, int]]:
+        """What is missing behind `after`, up to `last`: the first and the last number of each gap."""
+        after = max(after, self.received)
+        for number in sorted(number for number in self.early if after < number <= last):
+            if number > after + 1:
+                yield after + 1, number - 1
+            after = number
+        if last > after:
+            yield after + 1, last
 
     def end_at(self, cut: int) -> None:
         """The view ended at `cut`: nothing beyond it ever counted."""

@@ -16,11 +16,17 @@ from isthmus.ordering.acknowledging import AcknowledgingOrder
 
 
 class PartialOrder(AcknowledgingOrder):
-    """`held` is, by sender, what has arrived in its order and waits for PDUs of others."""
+    """`held` is, by sender, what has arrived in its order and waits for PDUs of others.
+
+    `_words[h][j]` are PDUs of E_h that say more of E_j's than those before them: what they expect of it, and their
+    number.
+    """
 
     def install(self, members: Sequence[ProcessId], own_rank: int, counts: Sequence[int]) -> None:
         super().install(members, own_rank, counts)
         self.held: list[deque[Batch]] = [deque() for _ in members]
+        self._said = [list(self.expected) for _ in members]
+        self._words: list[list[deque[tuple[int, int]]]] = [[deque() for _ in members] for _ in members]
 
     def arrived(self, rank: int, batch: Batch, ready: list[Batch], holds: list[Hold]) -> None:
         self.undelivered[rank].append(batch)
@@ -46,11 +52,22 @@ class PartialOrder(AcknowledgingOrder):
             received = True
         return received
 
+    def accept(self, rank: int, batch: Batch, ready: list[Batch]) -> None:
+        said, words = self._said[rank], self._words[rank]
+        for member, (before, told) in enumerate(zip(said, batch.stamp, strict=False)):
+            if told > before:
+                said[member] = told
+                words[member].append((told, batch.number))
+        super().accept(rank, batch, ready)
+
     def answer(self, rank: int, number: int) -> None:
-        for member, log in enumerate(self.logs):
-            first = next((batch.number for _, batch in log.open() if batch.stamp[rank] > number), None)
-            if first is not None:
-                self.needed[member] = max(self.needed[member], first + 1)
+        """A member's later PDUs are pre-acknowledged later, so a word that says too little now is never asked again."""
+        for member, by_member in enumerate(self._words):
+            words = by_member[rank]
+            while words and words[0][0] <= number:
+                words.popleft()
+            if words:
+                self.needed[member] = max(self.needed[member], words[0][1] + 1)
 
     def invariants(self) -> None:
         super().invariants()

@@ -7,8 +7,8 @@ order is agreed on, up to the failure point by the longest log, and by rank behi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -23,8 +23,9 @@ from isthmus.ordering.membership import Attempt, Membership
 class TotallyOrdering(AcknowledgingOrder):
     """`agreed` is the log of the proposal that ends the view: how much was before it, then ranks.
 
-    `own_stamp` is that of our last PDU in the log. `_before` is, of PDUs with data, how much of everybody stands before
-    them; `_unanswered` are those of them that are pre-acknowledged here and wait for a word of somebody.
+    A **place** is how much of everybody the log has up to a PDU, that one included. `_places` are those of PDUs with
+    data in RRL; `_unanswered` of those that are pre-acknowledged here and wait for a word of somebody. `_words` are, by
+    member, the stamps of its PDUs, with their places: the first is one that speaks of all that was answered.
     """
 
     single_log = True
@@ -33,9 +34,9 @@ class TotallyOrdering(AcknowledgingOrder):
         super().install(members, own_rank, counts)
         self.failed = False
         self.agreed: Sequence[int] = ()
-        self.own_stamp = list(self.expected)
-        self._before: dict[tuple[int, int], list[int]] = {}
-        self._unanswered: list[tuple[int, int, list[int]]] = []
+        self._places: deque[list[int]] = deque()
+        self._unanswered: deque[list[int]] = deque()
+        self._words: list[deque[tuple[Sequence[int], list[int]]]] = [deque() for _ in members]
 
     def sent(self, batch: Batch) -> None:
         super().sent(batch)
@@ -46,7 +47,6 @@ class TotallyOrdering(AcknowledgingOrder):
         """The medium has carried a PDU of our own: this is its place."""
         if self.failed or self.closing:
             return
-        self.own_stamp = batch.stamp
         self.accept(self.own, batch, ready)
 
     def arrived(self, rank: int, batch: Batch, ready: list[Batch], holds: list[Hold]) -> None:
@@ -62,43 +62,36 @@ class TotallyOrdering(AcknowledgingOrder):
             self.accept(rank, batch, ready)
 
     def accept(self, rank: int, batch: Batch, ready: list[Batch]) -> None:
+        place = list(self.expected)
+        place[rank] = batch.number + 1
+        self._words[rank].append((batch.stamp, place))
         if batch.messages:
-            self._before[rank, batch.number] = list(self.expected)
+            self._places.append(place)
         super().accept(rank, batch, ready)
         if batch.messages:
             # In one log nothing passes what stands before it: all that is there has to be told along.
-            self.needed = list(map(max, self.needed, self.expected))
-        if self._unanswered:
-            self._unanswered = [each for each in self._unanswered if not self._answer(*each)]
+            self.needed = list(map(max, self.needed, place))
+        while self._unanswered and self._answer(self._unanswered[0]):
+            self._unanswered.popleft()
 
     def answer(self, rank: int, number: int) -> None:
-        self._unanswered.append((rank, number, self._before.pop((rank, number))))
+        self._unanswered.append(self._places.popleft())
 
-    def _answer(self, rank: int, number: int, before: list[int]) -> bool:
-        """Once everybody's word on this PDU, and on all before it, is in the log: the log up to the last such word.
+    def _answer(self, place: list[int]) -> bool:
+        """Once everybody's word on the PDU there and on all before it is in the log: the log up to the last such word.
 
         A word may stand behind PDUs that its sender did not have when it made it, our own too; those are told along.
+        Who does not speak of this place speaks of no later one, so nothing is looked at twice: a search of the log for
+        each PDU took three quarters of all time (four entities and eight, W = 32).
         """
-        for member, row in enumerate(self.knows):
-            if not self._covers(member, self.own_stamp if member == self.own else row, rank, number, before):
-                return False
-        answered: set[int] = set()
-        last = 0
-        for place, (member, batch) in enumerate(self.logs[0].open(), 1):
-            if member not in answered and self._covers(member, batch.stamp, rank, number, before):
-                answered.add(member)
-                last = place
-        for member, batch in islice(self.logs[0].open(), last):
-            self.needed[member] = max(self.needed[member], batch.number + 1)
-        return True
-
-    def _covers(self, member: int, stamp: Sequence[int], rank: int, number: int, before: list[int]) -> bool:
-        """Whether a member that says this has the PDU and all that stands before it. Its own it has anyway."""
-        if member != rank and stamp[rank] <= number:
+        for member, words in enumerate(self._words):
+            while words and not _speaks_of(place, member, words[0][0]):
+                words.popleft()
+        if not all(self._words):
             return False
-        return all(
-            told >= count for each, (told, count) in enumerate(zip(stamp, before, strict=False)) if each != member
-        )
+        for words in self._words:
+            self.needed = list(map(max, self.needed, words[0][1]))
+        return True
 
     def log(self) -> list[int]:
         """The receipt log of this view: how long ARL is, then whose PDUs follow."""
@@ -150,6 +143,11 @@ class LogMembership(Membership):
         order = getattr(self.host, "order", None)
         assert isinstance(order, TotallyOrdering)
         return order
+
+
+def _speaks_of(place: Sequence[int], member: int, stamp: Sequence[int]) -> bool:
+    """Whether a member that says this has all that the log has up to there. Its own it has anyway."""
+    return all(told >= count for each, (told, count) in enumerate(zip(stamp, place, strict=False)) if each != member)
 
 
 def _length(log: Sequence[int]) -> int:

@@ -17,7 +17,6 @@ from msgspec import structs
 from isthmus.core.ids import ProcessId
 from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_record import MAX_ENVELOPED
-from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_tree import tree_of
 from isthmus.interconnect.topology import System, Topology
 from isthmus.runtime.addressed import AddressedDriver, AddressedSite, OnMessage
@@ -51,13 +50,7 @@ class DaisyDriver(AddressedDriver):
     @property
     def is_quiet(self) -> bool:
         """Whether everything is stable that was sent here, or kept here for others, and nothing is held."""
-        process = self.process
-        if process.unstable or any(process.local.unconfirmed.values()):
-            return False
-        for level in process.levels:
-            if level.record.kept or (isinstance(level, ServersGroup) and not level.installed):
-                return False
-        return next(process.waiting(), None) is None
+        return self.process.is_quiet
 
     def what_is_left(self) -> str:
         process = self.process

@@ -61,7 +61,7 @@ def _no_answer(self: PartialOrder, rank: int, number: int) -> None:
 
 def _log_not_answered(self: TotallyOrdering, rank: int, number: int) -> None:
     """Waits for nobody's word, and answers only what is there."""
-    self._answer(rank, number, self._before.pop((rank, number)))
+    self._answer(self._places.popleft())
 
 
 def _claims_one_more(self: AcknowledgingOrder, number: int) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import TypeAlias
 
 from isthmus.core.endpoint import Delivered, Outbox
@@ -64,14 +65,16 @@ class AddressedApplication(Application, ABC):
         for target in targets:
             before = self._latest.get(host.id, target) if named is None else named
             self._latest[host.id] = target
-            everybody = self._recipients(target)
+            everybody = self._recipients(endpoint, target)
+            if not everybody:
+                continue
             size = self.rng.randint(self.workload.minimum_size, self.workload.maximum_size)
             payload = bytes((min(depth, 255),)) + before.to_bytes(2, "big") + bytes(max(0, size - 3))
             self.world.step(host, self._put, host, endpoint, everybody, payload)
 
     @abstractmethod
-    def _recipients(self, target: ProcessId) -> tuple[ProcessId, ...]:
-        """Whom a message for this process is for."""
+    def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
+        """Whom a message for this process is for; nobody, if its sender knows none of them."""
 
     def _put(
         self,
@@ -113,10 +116,17 @@ class AddressedSystem(ABC):
         suspect_after = self.system.suspect_after
         return draw_plan(rng, simulation.faults, simulation.network, self.slots, simulation.duration, suspect_after)
 
-    def _start(self, make: Callable[[ProcessId, ProcessLog], Host], open_log: OpenLog) -> None:
+    def _start(
+        self,
+        make: Callable[[ProcessId, ProcessLog], Host],
+        open_log: OpenLog,
+        late: Mapping[str, Nanos] = MappingProxyType({}),
+    ) -> None:
+        """Start everybody, those who come late when their time has come."""
         senders = self.simulation.workload.senders
         sending = None if senders is None else {sender.process for sender in senders}
-        for name, slot in self.by_name.items():
+
+        def begin(name: str, slot: ProcessId) -> None:
             log = open_log(slot, "app")
             log.event("start", self.world.now)
             host = make(slot, log)
@@ -124,12 +134,19 @@ class AddressedSystem(ABC):
             if sending is None or name in sending:
                 self.application.begin(host)
 
+        for name, slot in self.by_name.items():
+            if name in late:
+                self.world.at(late[name], begin, name, slot)
+            else:
+                begin(name, slot)
+
     def revive_gateways(self) -> None:  # noqa: B027 - there is nothing to override
         """There are none."""
 
     def unfinished(self) -> str:
         """What is held, and why; failing that, what else is not done; empty when everything is."""
-        living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
+        hosts = (self.world.hosts.get(slot) for slot in self.slots)
+        living = [host for host in hosts if host is not None and host.alive]
         holds = [each for host in living for each in self._holds(host)]
         if holds:
             more = f"; and {len(holds) - _SHOWN_HOLDS} more" if len(holds) > _SHOWN_HOLDS else ""

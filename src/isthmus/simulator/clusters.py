@@ -18,6 +18,7 @@ from isthmus.simulator.addressed import (
     AddressedApplication,
     AddressedSystem,
     OpenLog,
+    Writer,
     no_batches,
     nobody_comes_back,
 )
@@ -33,7 +34,7 @@ WINDOW = 12
 class ClusterApplication(AddressedApplication):
     """Every message is for one process."""
 
-    def _recipients(self, target: ProcessId) -> tuple[ProcessId, ...]:
+    def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
         return (target,)
 
 

@@ -54,6 +54,10 @@ class Network:
     def is_cut(self, source: int, destination: int) -> bool:
         return (source, destination) in self._cut
 
+    @property
+    def has_cuts(self) -> bool:
+        return bool(self._cut)
+
     # PDUs
 
     def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:

@@ -114,7 +114,8 @@ class Run:
             self.simulation.duration,
         )
         self.world.on_end = self._ended
-        self.world.on_view = self._check_links
+        if self.links:
+            self.world.on_view = self._check_links
         self._outside = ""
 
     def _simulated(self, system: System, tight: bool) -> SimulatedSystem | SimulatedClusters | SimulatedDaisy:

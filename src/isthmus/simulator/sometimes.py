@@ -45,6 +45,9 @@ CASES: Final = {
     "gateway left": "a gateway left in good order while messages flowed",
     "server crashed": "the server of a group in a daisy crashed",
     "crash in a flush of servers": "a server crashed while its servers' group exchanged what it had",
+    "groups changed": "a process of a daisy began another generation of its tree",
+    "crash in a change of groups": "a process crashed while the tree of a daisy changed",
+    "let in": "a process that came late was let into a daisy",
     "site died": "all processes of a site died at once, and it began again",
     "epoch": "a join began a new epoch",
     "block of an older epoch": "a block arrived when a later epoch had begun",
@@ -115,6 +118,9 @@ def expected(topology: Topology) -> list[str]:
         "relay": any(tree.parts for tree in trees) or any(daisy.parts for daisy in daisies),
         "server crashed": daisies and faults.crashes,
         "crash in a flush of servers": daisies and faults.crashes,
+        "groups changed": any(daisy.options.changes for daisy in daisies),
+        "crash in a change of groups": faults.crashes and any(daisy.options.changes for daisy in daisies),
+        "let in": daisies and any(system.standby for system in topology.systems),
     }
     return [case for case in CASES if wanted.get(case, True)]
 

@@ -32,6 +32,7 @@ Scenario: TypeAlias = Literal[
     "daisy",
     "deep daisy",
     "star daisy",
+    "early daisy",
     "to",
     "slow to",
     "po",
@@ -249,7 +250,16 @@ def standard_clusters(delivery: str) -> Source:
     return text + _CHATTER, f"standard {delivery} clusters"
 
 
-def standard_daisy(deep: bool, star: bool = False) -> Source:
+_DAISIES: dict[str, str] = {
+    "daisy": "",
+    "deep daisy": "",
+    "star daisy": "star = true",
+    "early daisy": 'forward = "on-receipt"',
+}
+"""What scenarios with daisies have below `[systems.shop.daisy]`."""
+
+
+def standard_daisy(deep: bool, option: str = "") -> Source:
     """Three local groups of four below one servers' group; deep: below two, and a group of hyper-servers.
 
     With four in a group two servers of it may crash, one after the other.
@@ -258,11 +268,11 @@ def standard_daisy(deep: bool, star: bool = False) -> Source:
     processes = ", ".join(f'"{part}{number}"' for part in parts for number in (1, 2, 3, 4))
     text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
     text += f"processes = [{processes}]\n"
-    text += "[systems.shop.daisy]\nstar = true\n" if star else ""
+    text += f"[systems.shop.daisy]\n{option}\n" if option else ""
     for part, path in parts.items():
         members = ", ".join(f'"{part}{number}"' for number in (1, 2, 3, 4))
         text += f"[systems.shop.daisy.parts.{path}]\nprocesses = [{members}]\n"
-    return text + _WILT, f"standard {'deep ' if deep else 'star ' if star else ''}daisy"
+    return text + _WILT, f"standard {'deep ' if deep else ''}daisy{f', {option}' if option else ''}"
 
 
 def standard_acknowledged(scenario: Scenario) -> Source:
@@ -281,8 +291,8 @@ def standard(scenario: Scenario, order: str) -> Source:
     """The topology of a scenario. The order is that of a group; a join has its own."""
     if scenario in ("to", "slow to", "po"):
         return standard_acknowledged(scenario)
-    if scenario in ("daisy", "deep daisy", "star daisy"):
-        return standard_daisy(scenario == "deep daisy", scenario == "star daisy")
+    if scenario in _DAISIES:
+        return standard_daisy(scenario == "deep daisy", _DAISIES[scenario])
     if scenario in ("clusters", "coordinators"):
         return standard_clusters("rst" if scenario == "clusters" else "coordinator")
     if scenario == "group":

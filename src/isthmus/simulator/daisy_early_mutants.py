@@ -1,0 +1,76 @@
+"""Mistakes in forwarding on receipt: vectors, what is ahead, what a holder tells (docs/design/daisy-on-receipt.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isthmus.core.ids import Nanos, ProcessId
+from isthmus.core.message import Batch, Clocked
+from isthmus.interconnect.daisy_early import NOWHERE, EarlyLocalGroup, EarlyServersGroup
+from isthmus.interconnect.daisy_early_orders import SeatOrder
+from isthmus.interconnect.daisy_record import Causes, pack_with
+from isthmus.simulator.mutant import Mutant
+
+
+def _no_gate(self: SeatOrder, rank: int, batch: Batch) -> None:
+    return None
+
+
+def _group_left_out(self: EarlyServersGroup, message: Clocked, causes: Causes, now: Nanos) -> bool:
+    return _forward(self, message, Causes([], causes.view, causes.servers), now)
+
+
+def _servers_left_out(self: EarlyServersGroup, message: Clocked, causes: Causes, now: Nanos) -> bool:
+    return _forward(self, message, Causes(causes.group, 0, []), now)
+
+
+def _of_other_views(self: EarlyServersGroup, message: Clocked, causes: Causes, now: Nanos) -> bool:
+    return _forward(self, message, Causes(causes.group, self.view_number, causes.servers), now)
+
+
+def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
+    self.member.relay([pack_with(message, NOWHERE)], now, self.inner)
+
+
+def _always_closed(self: EarlyServersGroup, delivered: Mapping[ProcessId, int]) -> bool:
+    return True
+
+
+def _no_floor(
+    self: EarlyServersGroup, entries: Sequence[Clocked], delivered: Mapping[ProcessId, int], now: Nanos
+) -> None:
+    _close(self, entries, {}, now)
+
+
+_forward, _close = EarlyServersGroup.forward, EarlyServersGroup.close
+
+
+def _mutant(name: str, mistake: str, *patches: tuple[object, str, object]) -> Mutant:
+    return Mutant(f"daisy-early-{name}", "causal", mistake, patches, "early daisy")
+
+
+DAISY_EARLY_MUTANTS: tuple[Mutant, ...] = (
+    _mutant("no-gate", "holders do not heed the vectors", (SeatOrder, "_unmet", _no_gate)),
+    _mutant(
+        "group-left-out",
+        "the vector of the local group is not carried",
+        (EarlyServersGroup, "forward", _group_left_out),
+    ),
+    _mutant(
+        "servers-left-out",
+        "the vector of the servers' group is not carried",
+        (EarlyServersGroup, "forward", _servers_left_out),
+    ),
+    _mutant(
+        "of-other-views",
+        "a vector of one view of the servers' group is used in another",
+        (EarlyServersGroup, "forward", _of_other_views),
+    ),
+    _mutant("in-whole", "what is ahead is delivered at once", (EarlyLocalGroup, "send_ahead", _in_whole)),
+    _mutant(
+        "not-closed",
+        "a holder tells what it has before its group has delivered it",
+        (EarlyServersGroup, "is_closed", _always_closed),
+    ),
+    _mutant("no-floor", "a vector names what was settled before the view", (EarlyServersGroup, "close", _no_floor)),
+)
