@@ -20,11 +20,13 @@ from isthmus.core.pdu import (
     Join,
     Leave,
     Pdu,
+    Places,
     Prepare,
     Promise,
     Proposal,
     Propose,
     Safe,
+    Seek,
     Status,
 )
 
@@ -94,6 +96,8 @@ def group_kinds(
         Prepare: st.builds(Prepare, views, ballots),
         Promise: st.builds(Promise, views, ballots, vectors, ballots, st.none() | proposals),
         Fetch: st.builds(Fetch, views, processes, counts, counts),
+        Seek: st.builds(Seek, views, counts, processes, counts, counts),
+        Places: st.builds(Places, views, counts, vectors),
         Propose: st.builds(Propose, views, ballots, proposals),
         Accept: st.builds(Accept, views, ballots),
         Busy: st.builds(Busy, views, ballots),

@@ -42,14 +42,44 @@ def outcome_of(text: str) -> Outcome:
     return explore_daisy(parse(text, "daisy"))
 
 
+ANSWERED = """
+[systems.shop]
+kind = "embedded"
+order = "causal"
+processes = ["a1", "a2", "a3", "b1"]
+[systems.shop.daisy]
+forward = "on-receipt"
+[systems.shop.daisy.parts.a]
+processes = ["a1", "a2", "a3"]
+[systems.shop.daisy.parts.b]
+processes = ["b1"]
+[exploration]
+messages = [
+    { from = "shop/a2", to = "shop/a3" },
+    { from = "shop/a3", to = "shop/b1", also = ["shop/a1"], after = 1 },
+    { from = "shop/b1", to = "shop/a1", after = 2 },
+]
+"""
+"""The server a1 can forward the second message before it can deliver it, and then gets the answer."""
+
+EARLY = THREE_GROUPS.replace(
+    "[systems.shop.daisy.parts.a]",
+    """[systems.shop.daisy]
+forward = "on-receipt"
+[systems.shop.daisy.parts.a]""",
+)
+
+
 @pytest.mark.parametrize(
     ("text", "states"),
     [
         (EXAMPLE.read_text(), 4_543),
         (THREE_GROUPS.replace("BY", "a3"), 5_530),
         (THREE_GROUPS.replace("BY", "b1"), 5_404),
+        (EARLY.replace("BY", "a3"), 9_940),
+        (ANSWERED, 1_366),
     ],
-    ids=["two by two", "by a member", "by a server"],
+    ids=["two by two", "by a member", "by a server", "on receipt", "answered"],
 )
 def test_causal_order_holds_in_every_schedule(text: str, states: int) -> None:
     outcome = outcome_of(text)
@@ -73,6 +103,24 @@ def test_a_mistake_is_found_and_its_shortest_schedule_told(mutant: str, by: str,
     told = "\n".join(map(str, found.lines))
     assert "sends message 1 to shop/c1" in told
     assert "in the topmost group" in told
+
+
+@pytest.mark.parametrize(
+    ("mutant", "text"),
+    [
+        ("no-gate", EARLY.replace("BY", "a3")),
+        ("group-left-out", EARLY.replace("BY", "a3")),
+        ("servers-left-out", EARLY.replace("BY", "b1")),
+        ("in-whole", EARLY.replace("BY", "a3")),
+        ("out-of-turn", ANSWERED),
+    ],
+)
+def test_vectors_that_are_not_heeded_show_in_a_schedule(mutant: str, text: str) -> None:
+    """daisy, Sect. 3.4: forwarding on receipt "requires the message to carry one vector for each group"."""
+    with alive(find(f"daisy-early-{mutant}")):
+        found = outcome_of(text).counterexample
+    assert found is not None
+    assert found.violation.property == "causal"
 
 
 @pytest.mark.parametrize(

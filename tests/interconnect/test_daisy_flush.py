@@ -20,6 +20,7 @@ from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_table import DaisyTable
 from isthmus.interconnect.daisy_tree import NONE, tree_of
+from isthmus.ordering.window import GroupSettings
 
 SEATS = 3
 SENDERS = 2 * SEATS + 2
@@ -185,3 +186,35 @@ def test_words_of_another_generation_are_passed_over() -> None:
     frames = [structs.replace(pdu, generation=1) for _, pdu in sent.sends if isinstance(pdu, DaisyFrame)]
     assert frames
     assert not hear(process, list(frames)).addressed
+
+
+# Two groups of two, whose servers 0 and 2 are dead: each has just answered the server after the other.
+
+PAIRS = tree_of(
+    DaisyTable(parts=(DaisyTable(name="a", processes=("a1", "a2")), DaisyTable(name="b", processes=("b1", "b2")))),
+    ("a1", "a2", "b1", "b2").index,
+)
+
+
+def test_two_servers_that_are_new_at_once_find_each_other() -> None:
+    settings = GroupSettings()
+    first, second = (
+        ServersGroup(process, PAIRS, PAIRS.groups[0], seat, 2, (), settings, 0) for seat, process in ((0, 1), (1, 3))
+    )
+    first.receive(2, SeatState([(2, 1), (1, 2)], True, [], None, False), 0)
+    second.receive(0, SeatState([(1, 0), (2, 3)], True, [], None, False), 0)
+    assert (first.installed, second.installed) == (True, True)
+    assert (first.others(), second.others()) == ((2,), (0,))
+    for group in (first, second):
+        group.sends.clear()  # what each told everybody at first was lost
+    for now in range(settings.heartbeat, 3 * settings.suspect_after, settings.heartbeat):
+        for group, other in ((first, second), (second, first)):
+            group.wake(now)
+            words = [word for destinations, word in group.sends if other.id in destinations]
+            group.sends.clear()
+            for word in words:
+                other.receive(group.id, word, now)
+        if now < settings.suspect_after:
+            assert first.others() == (2,), "silence is no news before it has lasted for a while"
+    assert (first.others(), second.others()) == ((3,), (1,))
+    assert (first.installed, second.installed) == (True, True)

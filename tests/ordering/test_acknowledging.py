@@ -11,7 +11,7 @@ from medium_hall import HEARTBEAT, Hall
 from msgspec.structs import replace
 
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Fetch, Install, Prepare, Status
+from isthmus.core.pdu import Fetch, Install, Places, Prepare, Seek, Status
 from isthmus.ordering.acknowledging import AcknowledgedSettings
 from isthmus.ordering.acknowledging_member import Protocol
 
@@ -26,17 +26,59 @@ def test_the_logs_of_one_pdu(protocol: Protocol, rewrite: bool) -> None:
     hall.broadcast(1, "p")
     lines = ["RL of every entity: length of ARL | PRL | RRL", "E1 broadcasts p", *hall.logs()]
     while any(hall.waiting.values()):
-        pdu = hall.carry()
-        assert isinstance(pdu, Batch)
-        what = "p" if pdu.messages else "an empty PDU"
-        expects = " ".join(map(str, pdu.stamp[:3]))
-        lines += [f"carried: {what} of E{pdu.sender}, SEQ {pdu.number}, A {expects}", *hall.logs()]
-    text = "\n".join(line.rstrip() for line in lines) + "\n"
-    file = FOLDER / f"{protocol}-logs-of-one-pdu.txt"
-    if rewrite:
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+        lines += carried(hall)
+    compare(f"{protocol}-logs-of-one-pdu.txt", lines, rewrite)
     assert all(delivered == ["p"] for delivered in hall.delivered.values())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_logs_of_a_loss(protocol: Protocol, rewrite: bool) -> None:
+    """E3 misses x, and has y in its place, where TO is to have it second: the failure point is 1 (Sect. 3)."""
+    hall = Hall(protocol, 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
+    lines = ["RL of every entity: length of ARL | PRL | RRL", "E1 broadcasts x, E2 broadcasts y, E3 misses x"]
+    hall.broadcast(1, "x")
+    hall.broadcast(2, "y")
+    lines += carried(hall, lost=(3,))
+    while lines[-1] != "silence":
+        while any(hall.waiting.values()):
+            lines += carried(hall)
+        hall.now += HEARTBEAT // 4
+        hall.wake()
+        if not any(hall.waiting.values()):
+            lines.append("silence")
+    compare(f"{protocol}-logs-of-a-loss.txt", lines, rewrite)
+    assert all(sorted(delivered) == ["x", "y"] for delivered in hall.delivered.values())
+
+
+def carried(hall: Hall, lost: tuple[int, ...] = ()) -> list[str]:
+    """What the medium carries next, and the logs after it. Heartbeats are carried as well, and not told of."""
+    channel = next(each for each, queue in sorted(hall.waiting.items()) if queue)
+    source, destinations, pdu = hall.waiting[channel][0]
+    before = hall.logs()
+    hall.carry(channel or None, lost)
+    to = f"E{source} to E{destinations[0]}" if len(destinations) == 1 else f"E{source}"
+    if isinstance(pdu, Batch):
+        text = "".join(message.payload.decode() for message in pdu.messages) or "an empty PDU"
+        again = " again, for E{}".format(*destinations) if len(destinations) == 1 else ""
+        said = f"{text} of E{pdu.sender}, SEQ {pdu.number}, A {' '.join(map(str, pdu.stamp[:3]))}{again}"
+    elif isinstance(pdu, Fetch):
+        said = f"{to}: send me SEQ {pdu.first} to {pdu.last} again"
+    elif isinstance(pdu, Seek):
+        said = f"{to}: who stands where, from place {pdu.first} on? I lack SEQ {pdu.number} of E{pdu.sender}"
+    elif isinstance(pdu, Places):
+        said = f"{to}: from place {pdu.first} on {' '.join(f'E{rank + 1}' for rank in pdu.ranks)}"
+    else:
+        assert isinstance(pdu, Status)
+        return []
+    after = hall.logs()
+    return [f"carried: {said}", *(after if after != before else ())]
+
+
+def compare(name: str, lines: list[str], rewrite: bool) -> None:
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    if rewrite:
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    assert text == (FOLDER / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -130,19 +172,51 @@ def test_the_loss_of_the_last_pdu_shows_in_a_heartbeat() -> None:
 
 
 def test_to_goes_back_to_the_failure_point() -> None:
-    """E3 misses x and logs y in its place. Nobody delivers before the cluster has agreed on one order."""
+    """E3 misses x and logs y in its place: concurrent PDUs do not name each other. Then it follows who heard both."""
     hall = Hall("to", 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
     hall.broadcast(1, "x")
     hall.broadcast(2, "y")
     hall.carry(lost=(3,))
     hall.carry()
-    assert [member.order.log() for member in hall.members.values()] == [[0, 0, 1], [0, 0, 1], [0, 1]]  # type: ignore[attr-defined]
+    assert to_logs(hall) == [[0, 0, 1], [0, 0, 1], [0, 1]]
     hall.settle()
     assert all(delivered == ["x", "y"] for delivered in hall.delivered.values())
-    assert any(isinstance(pdu, Prepare) for pdu in hall.carried)
-    assert {view.members for view in hall.views.values()} == {(1, 2, 3)}
-    # Nothing was broadcast twice: who lacked x fetched it.
+    assert all(hall.stages[entity][-1] == ("acknowledge", "y") for entity in hall.members)
+    # One question and one answer: nobody else stopped, and nothing was broadcast twice.
+    assert [pdu for pdu in hall.carried if isinstance(pdu, Seek)] == [Seek(1, 0, 1, 1, 1)]
+    assert [pdu.ranks[:2] for pdu in hall.carried if isinstance(pdu, Places)] == [[0, 1]]
+    assert not any(isinstance(pdu, Prepare) for pdu in hall.carried)
     assert sum(isinstance(pdu, Batch) and bool(pdu.messages) for pdu in hall.carried) == 3
+
+
+def test_what_its_sender_sent_without_a_pause_has_its_place_when_it_comes_again() -> None:
+    hall = Hall("to", 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
+    for text, lost in (("a", ()), ("b", (3,)), ("c", ())):
+        hall.broadcast(1, text)
+        hall.carry(lost=lost)
+    assert to_logs(hall)[2] == [0, 0]
+    hall.settle()
+    assert all(delivered == ["a", "b", "c"] for delivered in hall.delivered.values())
+    assert not any(isinstance(pdu, Seek | Prepare) for pdu in hall.carried)
+
+
+def test_who_may_have_lost_something_itself_is_no_guide() -> None:
+    """E3 lost x, and E2 lost z, which may have come before x. E1, the sender of x, has heard from both since."""
+    hall = Hall("to", 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
+    hall.broadcast(3, "z")
+    hall.broadcast(1, "x")
+    hall.broadcast(2, "y")
+    hall.carry(lost=(2,))
+    hall.carry(lost=(3,))
+    hall.carry()
+    assert to_logs(hall) == [[0, 2, 0, 1], [0, 0, 1], [0, 2, 1]]
+    assert [member.order.sure() for member in hall.members.values()] == [1, 0, 0]  # type: ignore[attr-defined]
+    hall.settle()
+    assert all(delivered == ["z", "x", "y"] for delivered in hall.delivered.values())
+
+
+def to_logs(hall: Hall) -> list[list[int]]:
+    return [member.order.log() for member in hall.members.values()]  # type: ignore[attr-defined]
 
 
 def test_when_nobody_saw_both_an_order_is_agreed_on_all_the_same() -> None:
@@ -156,29 +230,52 @@ def test_when_nobody_saw_both_an_order_is_agreed_on_all_the_same() -> None:
     assert sorted(hall.delivered[1]) == ["x", "y"]
 
 
-def test_a_pdu_that_comes_ahead_of_its_view_is_kept() -> None:
-    hall = Hall("to", 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
-    hall.broadcast(1, "x")
-    hall.carry(lost=(3,))
-    hall.now += HEARTBEAT
+def begin_the_next_view_without(hall: Hall, late: int) -> Install:
+    """All go back together; one of them misses the decision."""
+    hall.members[3].go_back(hall.now)  # type: ignore[attr-defined]
     hall.wake()
     while not (hall.waiting[0] and isinstance(hall.waiting[0][0][2], Install)):
         if not hall.waiting[0]:
             hall.now += HEARTBEAT
             hall.wake()
         hall.carry()
-    install = hall.carry(lost=(2,))
+    install = hall.carry(lost=(late,))
+    assert isinstance(install, Install)
+    assert hall.members[late].view.number == 1
+    return install
+
+
+def carry_data(hall: Hall, lost: tuple[int, ...] = ()) -> Batch:
+    while not (isinstance(pdu := hall.carry(lost=lost), Batch) and pdu.messages):
+        pass
+    return pdu
+
+
+def test_a_pdu_that_comes_ahead_of_its_view_is_kept() -> None:
+    hall = Hall("to", 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
+    hall.broadcast(1, "x")
+    hall.carry()
+    install = begin_the_next_view_without(hall, 2)
     hall.broadcast(1, "z")
-    pdu = hall.carry()
-    while not (isinstance(pdu, Batch) and pdu.messages):
-        pdu = hall.carry()
-    assert hall.members[2].view.number == 1
+    carry_data(hall)
     hall.members[2].receive(1, [install], hall.now, hall._out)
     hall._carry_out(2)
-    views = len([pdu for pdu in hall.carried if isinstance(pdu, Prepare)])
     hall.settle()
     assert all(delivered == ["x", "z"] for delivered in hall.delivered.values())
-    assert len([pdu for pdu in hall.carried if isinstance(pdu, Prepare)]) == views, "it went back once more"
+    assert not any(isinstance(pdu, Fetch | Seek) for pdu in hall.carried), "it asked for what it had"
+
+
+def test_what_comes_along_with_its_view_does_not_pass_what_came_ahead_of_it() -> None:
+    hall = Hall("to", 3, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
+    install = begin_the_next_view_without(hall, 2)
+    hall.broadcast(3, "y")
+    hall.broadcast(1, "z")
+    carry_data(hall)
+    z = carry_data(hall, lost=(2,))
+    hall.members[2].receive(1, [install, z], hall.now, hall._out)
+    hall._carry_out(2)
+    hall.wake(2)
+    assert to_logs(hall) == [[0, 2, 0]] * 3
 
 
 # Flow

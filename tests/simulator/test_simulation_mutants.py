@@ -20,6 +20,10 @@ LIMIT = 300
 CAUGHT_AT = {
     "answers-forgotten": 24,
     "answers-not-awaited": 24,
+    "daisy-recipients-kept-left-out": 7,
+    "daisy-recipients-past-the-gap": 39,
+    "daisy-recipients-safe-alone": 4,
+    "daisy-recipients-witnesses-left-out": 7,
     "early-blocks-dropped": 17,
     "late-carried-again": 9,
     "lost-fellow-ignored": 5,

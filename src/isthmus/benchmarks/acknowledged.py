@@ -29,6 +29,7 @@ from isthmus.runtime.acknowledged import AcknowledgedSpec
 from isthmus.runtime.loop import run
 from isthmus.runtime.medium import Medium
 from isthmus.runtime.member import MemberDriver
+from isthmus.runtime.problems import RuntimeProblem
 from isthmus.trace.schema import Property
 
 Contender: TypeAlias = Literal["to", "po", "sequencer"]
@@ -246,8 +247,17 @@ async def _endure(
 
         reporting = asyncio.ensure_future(report())
         shares = [pdus // entities + (place < pdus % entities) for place in range(entities)]
-        await asyncio.gather(*map(send, drivers, shares))
-        reporting.cancel()
+        try:
+            async with asyncio.timeout(within + WITHIN):
+                await asyncio.gather(*map(send, drivers, shares))
+        except TimeoutError:
+            done = min(delivered.values(), default=0)
+            raise RuntimeProblem(
+                f"{protocol}: {done:,} PDUs are everywhere, and the rest not within {WITHIN:g} s after the last was sent. "
+                "The log says whether an entity has ended."
+            ) from None
+        finally:
+            reporting.cancel()
         seconds = time.perf_counter() - started
         acknowledged = running.spec.acknowledged
         assert acknowledged is not None

@@ -11,7 +11,13 @@ import typer
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
 from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
-from isthmus.simulator import counts_of_acknowledgements, counts_of_clusters, counts_of_daisies, counts_of_joins
+from isthmus.simulator import (
+    counts_of_acknowledgements,
+    counts_of_clusters,
+    counts_of_daisies,
+    counts_of_joins,
+    counts_of_recipients,
+)
 from isthmus.simulator.counts import HEARTBEAT, Row, Section, Unit
 from isthmus.simulator.counts_of_clusters import FIGURE_7_SITES
 
@@ -20,6 +26,7 @@ SECTIONS: tuple[Section, ...] = (
     *counts_of_clusters.SECTIONS,
     *counts_of_acknowledgements.SECTIONS,
     *counts_of_daisies.SECTIONS,
+    *counts_of_recipients.SECTIONS,
 )
 """Every claim that is counted, in the order of the table."""
 

@@ -13,7 +13,7 @@ from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.pdu import DaisyFrame
+from isthmus.core.pdu import DaisyFrame, Parcel
 from isthmus.explorer.addressed import AddressedWorld, Reaction, directed_of
 from isthmus.explorer.search import Outcome, Search
 from isthmus.interconnect.daisy import DaisyProcess
@@ -51,8 +51,9 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
         assert isinstance(frame, DaisyFrame)
         inside = self.tree.groups[frame.group].name or "the topmost group"
         what = type(frame.pdu).__name__.lower()
-        if isinstance(frame.pdu, Batch):
-            found = [unpack(packed) for packed in frame.pdu.messages]
+        pdu = frame.pdu.batch if isinstance(frame.pdu, Parcel) else frame.pdu
+        if isinstance(pdu, Batch):
+            found = [unpack(packed) for packed in pdu.messages]
             what = ", ".join(self.text(message.payload[0]) for message in found if message is not None) or what
         return f"{what} from {self.name(source)} in {inside}"
 

@@ -9,6 +9,7 @@ group *ahead*, for nobody to look at until the server *names* it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from isthmus.core.endpoint import Carried, Outbox
@@ -27,7 +28,8 @@ NOWHERE = Place(WHOLE, 0, 0, 0)
 
 class EarlyLocalGroup(LocalGroup):
     """One member. `outgoing` is, of each member, its last message beyond the group that was delivered here; `heard`
-    counts the batches of the seats of the group above, in its view `heard_in`, as far as they have come down.
+    counts the batches of the seats of the group above, in its view `heard_in`, as far as they have come down. At the
+    server, `_turns` are messages from there that wait for some of this group.
     """
 
     causal = ReceiptOrder
@@ -42,6 +44,11 @@ class EarlyLocalGroup(LocalGroup):
         self.heard = [] if group.parent == NONE else [0] * len(tree.groups[group.parent].parts)
         self.ahead: dict[MessageId, Clocked] = {}
         self._sent_ahead: set[MessageId] = set()
+        self._turns: deque[tuple[Arrival, list[MessageId]]] = deque()
+
+    @property
+    def is_quiet(self) -> bool:
+        return super().is_quiet and not self._turns
 
     # Up
 
@@ -70,12 +77,27 @@ class EarlyLocalGroup(LocalGroup):
 
     # Down
 
-    def relay(self, arrival: Arrival, now: Nanos) -> None:
-        """Multicast what the group above has delivered; where everybody has it already, name it."""
+    def relay(self, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+        """Multicast what the group above has delivered, when this one has delivered of its own what that one had."""
+        self._offered[arrival.message.origin] = arrival.message.seq
+        awaited = [MessageId(each, above.get(each, 0)) for each in self.members]
+        self._turns.append((arrival, [each for each in awaited if not self.record.has(each)]))
+        self.take_turns(now)
+        if self._turns:
+            self.send_ahead(arrival.message, now)
+
+    def take_turns(self, now: Nanos) -> bool:
+        """Multicast what has waited for messages of this group. Says whether there was any."""
+        before = len(self._turns)
+        while self._turns and all(map(self.record.has, self._turns[0][1])):
+            self._multicast(self._turns.popleft()[0], now)
+        return len(self._turns) < before
+
+    def _multicast(self, arrival: Arrival, now: Nanos) -> None:
+        """In whole; where everybody has it already, by name."""
         message, batch = arrival
         place = NOWHERE if batch is None else Place(WHOLE, batch.view, batch.sender, batch.number)
         each = id_of(message)
-        self._offered[message.origin] = message.seq
         if each in self.ahead or each in self._sent_ahead:
             self._sent_ahead.discard(each)
             message = Clocked(message.origin, message.seq, b"", (), message.clock)
@@ -195,7 +217,7 @@ def forward(levels: Sequence[LocalGroup | ServersGroup], now: Nanos, out: Outbox
         return False
     above = levels[1]
     assert isinstance(above, EarlyServersGroup)
-    moved = False
+    moved = local.take_turns(now)
     if above.closing and above.is_closed(local.record.seen):
         above.close(local.tell_up(), local.record.seen, now)
         moved = True

@@ -213,7 +213,7 @@ class DaisyGeneration:
             foreign = not self.tree.is_below(below.number, message.origin)
             if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
-                below.relay(arrival, now)
+                below.relay(arrival, self.levels[place].record.seen, now)
         if place + 1 < len(self.levels) and not (self._early and place == 0):
             here, above = self.levels[place], self.levels[place + 1]
             assert isinstance(above, ServersGroup)

@@ -11,7 +11,7 @@ FIFO order is causal order: whatever a member has had came by the server's one s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -113,8 +113,8 @@ class LocalGroup:
             self._offered[message.origin] = message.seq
         self.member.relay(pack(messages), now, self.inner)
 
-    def relay(self, arrival: Arrival, now: Nanos) -> None:
-        """Multicast what the group above has delivered."""
+    def relay(self, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+        """Multicast what the group above has delivered; `above` are the latest of each origin there."""
         self.send([arrival.message], now)
 
     def offer(self) -> None:

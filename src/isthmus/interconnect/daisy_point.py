@@ -114,6 +114,8 @@ class PointGroup(LocalGroup):
         self._news: list[Arrival | NewView] = []
         self._confirmed: list[MessageId] = []
         self._next_tick = now
+        self.most_gone = 0
+        """Members that were in a view in force and not in the next: more than the resilience is beyond the model."""
 
     def _begin(self, view: View, now: Nanos) -> Parcels:
         return Parcels(self.id, view, self.tree.options.resilience, self.settings.retry_after, now)
@@ -259,6 +261,8 @@ class PointGroup(LocalGroup):
     def _enforce(self, flush: Flush, now: Nanos) -> None:
         """All have told what they have: the view is in force, and begins with that."""
         self.flush = None
+        gone = set(self.view.members).difference(flush.view.members)
+        self.most_gone = max(self.most_gone, len(gone))
         self.parcels = self._begin(flush.view, now)
         self._ends = flush.ends
         agreed = [each for each in flush.agreed() if self.tree.knows((each.origin, *each.destinations))]

@@ -17,7 +17,7 @@ The way of a message through this file: `send` → a batch with a vector as long
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from isthmus.core.endpoint import Hold
@@ -201,8 +201,8 @@ class ServersGroup:
         kept = self.record.kept
         return self.settle([each for each in self.confirmed() if each in kept and not self.goes_beyond(kept[each])])
 
-    def relay(self, arrival: Arrival, now: Nanos) -> None:
-        """Multicast what the group above has delivered."""
+    def relay(self, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+        """Multicast what the group above has delivered; `above` are the latest of each origin there."""
         self.send([arrival.message], now)
 
     def send(self, messages: Sequence[Clocked], now: Nanos) -> None:

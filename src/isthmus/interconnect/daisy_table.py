@@ -36,9 +36,9 @@ class DaisyOptions(Struct, frozen=True, kw_only=True):
 
     In a `star` members of a local group send through its server. `inside` says to whom a message goes in a local group;
     where that is its recipients, `resilience` is how many members may go at a time and no message with them. Groups of
-    more than `split_above` are split and those of less than `merge_below` merged, if it is said how many that is; everybody
-    is sorted anew by who writes to whom after `reconsider` messages, if it is said how many. `forward` is when servers
-    pass on what they get: when it can be delivered, or at once.
+    more than `split_above` are split and those of less than `merge_below` merged, if it is said how many that is;
+    everybody is sorted anew by who writes to whom after `reconsider` messages, if it is said how many. `forward` is
+    when servers pass on what they get: when it can be delivered, or at once.
     """
 
     star: bool = False

@@ -161,10 +161,12 @@ class AcknowledgingOrder(ABC):
         if self.settings.answer == "each" and rank != self.own and self._answers_data(row, batch):
             self.needed[rank] = number + 1
         told = [rank]
-        for member in range(size):
-            if batch.stamp[member] > row[member]:
-                row[member] = batch.stamp[member]
-                told.append(member)
+        if rank != self.own:
+            # The own row is `expected`, which no PDU raises but by being received.
+            for member in range(size):
+                if batch.stamp[member] > row[member]:
+                    row[member] = batch.stamp[member]
+                    told.append(member)
         row[rank] = number + 1
         self.free_buffers[rank] = batch.stamp[size]
         if batch.messages:
@@ -255,7 +257,9 @@ class AcknowledgingOrder(ABC):
     def waiting(self) -> Iterator[Hold]:
         """What is not delivered, up to the last data of each member. Empty PDUs behind that are never acknowledged."""
         for rank, queue in enumerate(self.undelivered):
-            last = max((place for place, batch in enumerate(queue) if batch.messages), default=-1)
+            last = len(queue) - 1
+            while last >= 0 and not queue[last].messages:
+                last -= 1
             for batch in islice(queue, last + 1):
                 yield Hold(batch, self.settings.act_on, self.members[rank], batch.number)
 

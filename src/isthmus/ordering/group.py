@@ -128,18 +128,22 @@ class GroupMember:
                 self._on_batch(link, pdu, now, out)
             elif isinstance(pdu, Ack):
                 self._on_ack(link, pdu, now, out)
-            elif isinstance(pdu, Safe):
-                if pdu.view == self.view.number and not self.membership.blocked:
-                    self._learn_safe(link, pdu.safe, out)
+            elif isinstance(pdu, Safe) and pdu.view == self.view.number and not self.membership.blocked:
+                self._learn_safe(link, pdu.safe, out)
             elif isinstance(pdu, Status):
                 self._on_status(link, pdu, now, out)
             elif isinstance(pdu, Fetch):
                 self._on_fetch(link, pdu, out)
             elif isinstance(pdu, MembershipPdu):
                 self.membership.handle(link, pdu, now, out)
+            else:
+                self._on_other(link, pdu, now, out)
             if out.stopped:
                 return
         self._settle(now, out)
+
+    def _on_other(self, link: LinkId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
+        """Words of a kind that this one does not know are for kinds of members that do."""
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         if self.stopped or now < self._next_tick:
@@ -272,8 +276,7 @@ class GroupMember:
         if self._departed:
             # Who has nothing of a departed sender to speak of knows all of it to be stable.
             told = dict(status.departed)
-            counts = [(sender, told.get(sender, log.last)) for sender, log in self._departed.items()]
-            self.stability.learn(link, counts)
+            self.stability.learn(link, [(each, told.get(each, log.last)) for each, log in self._departed.items()])
         self._free_own(out)
         if self.membership.blocked:
             return
@@ -433,14 +436,13 @@ class GroupMember:
         self._own_safe = self._announced_safe = own.sent
         self._unacknowledged.clear()
         self._unreported = 0
-        everyone = range(len(view.members))
         fast = not self.settings.uniform
         pairs = [
             is_quorum({member, self.id}, view.members) and {member, self.id}.issuperset(self._keepers)
             for member in view.members
         ]
         self._safe_on_arrival = [fast or pair for pair in pairs]
-        self._others_wait_for_safe = not fast and not all(pairs[rank] for rank in everyone if rank != self._own_rank)
+        self._others_wait_for_safe = not fast and not all(pair for at, pair in enumerate(pairs) if at != self._own_rank)
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
         caught_up = self.settings.auto_confirm or not self._joining
         self.stability.install(self.id, view.members, counts, self._departed, caught_up=caught_up)
@@ -487,7 +489,7 @@ class GroupMember:
             assert stream.log.last == stream.received, f"{sender}: log ends at {stream.log.last}"
             kept_from = max(stable, self.base.get(sender, 0)) + 1
             assert stream.log.first <= kept_from, f"{sender}: freed {stream.log.first - 1} of {kept_from - 1} stable"
-            assert all(number > stream.received for number in stream.early), f"{sender}: early batch is late"
+            assert not stream.early or min(stream.early) > stream.received, f"{sender}: early batch is late"
         for hold in self.order.waiting():
             assert hold.batch.number > self.stability.mine.get(hold.batch.sender, 0), f"held after delivery: {hold}"
 

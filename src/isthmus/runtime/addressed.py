@@ -138,14 +138,14 @@ class AddressedSite(ABC, Generic[AnyDriver]):
         make_driver: Callable[[Mesh, Recorder], AnyDriver],
         limits: Limits = DEFAULT_LIMITS,
     ) -> AnyDriver:
-        """Start one process. All wait for one another first, as none can do its part alone."""
+        """Start one process. Founders wait for one another first, as none can do its part alone."""
         spec, label = self.spec, str(self.names.name(process))
         tag = group_tag(f"{spec.run}/{spec.system}")
         mesh = Mesh(process, spec.addresses, listener, group=tag, label=label, limits=limits)
         try:
             await mesh.open()
-            others = [other for other in self.everybody if slot_of(other) != slot_of(process)]
-            missing = await mesh.reach(others, spec.start_within)
+            others = [other for other in spec.founders() if other != process]
+            missing = await mesh.reach([] if slot_of(process) in spec.standby else others, spec.start_within)
             if missing:
                 raise PeersUnreachable(label, list(map(str, missing)), spec.start_within)
             recorder = self._recorder(process)

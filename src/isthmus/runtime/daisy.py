@@ -54,9 +54,12 @@ class DaisyDriver(AddressedDriver):
 
     def what_is_left(self) -> str:
         process = self.process
+        if process.is_outside:
+            return f"not let in yet, with {len(process.waiting_to_send)} messages to send"
         held = sum(1 for _ in process.waiting())
         kept = sum(len(level.record.kept) for level in process.levels)
-        return f"{len(process.unstable)} messages not stable, {kept} kept for others, {held} held"
+        changing = ", groups about to change" if process.is_changing else ""
+        return f"{len(process.unstable)} messages not stable, {kept} kept for others, {held} held{changing}"
 
     def _step_done(self) -> None:
         super()._step_done()
@@ -88,6 +91,8 @@ class DaisySite(AddressedSite[DaisyDriver]):
 
     def describe(self, process: ProcessId) -> str:
         """The local group, and the groups above in which it holds a seat now."""
-        driver = self.drivers[self.names.name(process).process]
-        groups = (self.tree.groups[level.number] for level in driver.process.levels)
+        daisy = self.drivers[self.names.name(process).process].process
+        if daisy.is_outside:
+            return "not let in yet"
+        groups = (daisy.tree.groups[level.number] for level in daisy.levels)
         return ", ".join(group.name or ("everybody" if group.is_local else "topmost") for group in groups)

@@ -13,7 +13,6 @@ from isthmus.core.pdu import Fetch, Promise
 from isthmus.ordering.acknowledging import AcknowledgingOrder
 from isthmus.ordering.acknowledging_member import (
     AcknowledgingMember,
-    PartiallyOrderingMember,
     TotallyOrderingMember,
 )
 from isthmus.ordering.group import GroupMember
@@ -86,11 +85,11 @@ def _nothing_sent_again(self: GroupMember, link: LinkId, fetch: Fetch, out: Outb
         _on_fetch(self, link, fetch, out)
 
 
-def _does_not_ask(self: PartiallyOrderingMember, now: Nanos, out: Outbox) -> None:
+def _does_not_ask(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
     self._ask_at.clear()
 
 
-def _gaps_skipped(self: PartiallyOrderingMember, now: Nanos, out: Outbox) -> None:
+def _gaps_skipped(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
     """What is lost is lost: goes on with what came after it."""
     for sender, stream in self.incoming.items():
         if stream.early:
@@ -106,26 +105,40 @@ def _gaps_skipped(self: PartiallyOrderingMember, now: Nanos, out: Outbox) -> Non
 # TO
 
 
-def _selective_repeat(self: TotallyOrderingMember, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
-    """Fetches what is lost, as PO does, and puts it where it comes."""
-    GroupMember._on_batch(self, link, batch, now, out)
+def _placed_where_it_comes(self: TotallyOrdering, rank: int, ready: list[Batch]) -> bool:
+    """What was lost is put at the end of the log, whatever stands there."""
+    batch = self._here(rank, self.expected[rank])
+    if batch is None or self.lacking(batch) is not None:
+        return False
+    self.accept(rank, batch, ready)
+    return True
+
+
+def _always_sure(self: TotallyOrdering) -> int:
+    return self.length
+
+
+def _told_is_nothing_new(self: TotallyOrdering, first: int, ranks: Sequence[int], ready: list[Batch]) -> None:
+    """Does not follow anybody."""
+
+
+def _sent_again_is_carried(self: TotallyOrderingMember, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+    """Takes what was sent again for what the medium carries now."""
+    self._exist.clear()
     stream = self.incoming.get(batch.sender)
-    if stream is not None and stream.early:
-        fetch = Fetch(self.view.number, batch.sender, stream.received + 1, min(stream.early) - 1)
-        out.sends.append(((batch.sender,), fetch))
+    if stream is not None:
+        stream.seen = min(stream.seen, batch.number - 1)
+    _to_on_batch(self, link, batch, now, out)
 
 
 def _does_not_go_back(self: TotallyOrderingMember, now: Nanos) -> None:
-    self.order.failed = False
+    """Waits for somebody who knows."""
 
 
 def _own_place_at_once(self: TotallyOrderingMember, messages: list[Message], now: Nanos, out: Outbox) -> None:
     """Puts its own PDU into its log when it sends it, and not where the medium carries it."""
     batch = self._stamped(messages, now, out)
-    ready: list[Batch] = []
-    self.order.carried(batch, ready)
-    if ready:
-        self._deliver(ready, out)
+    self._hear(self._own_rank, batch.number, out)
     out.sends.append((self.view.members, batch))
 
 
@@ -142,12 +155,18 @@ def _log_not_reported(self: LogMembership, ballot: int) -> Promise:
 
 
 def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
-    """The timer's PDU is made and never broadcast."""
+    """The timer's PDU is made and never broadcast, so that it is as good as lost."""
     before = len(out.sends)
     _settle(self, now, out)
     out.sends[before:] = [
         (to, pdu) for to, pdu in out.sends[before:] if not (isinstance(pdu, Batch) and not pdu.messages)
     ]
+
+
+def _data_sent_again(self: GroupMember, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+    before = len(out.sends)
+    _on_fetch(self, link, fetch, out)
+    out.sends[before:] = [(to, pdu) for to, pdu in out.sends[before:] if isinstance(pdu, Batch) and pdu.messages]
 
 
 def _flush_forgets(self: TotallyOrdering, ready: list[Batch]) -> None:
@@ -162,6 +181,7 @@ _arrived = PartialOrder.arrived
 _on_fetch = GroupMember._on_fetch
 _settle = AcknowledgingMember._settle
 _finish = TotallyOrdering.finish
+_to_on_batch = TotallyOrderingMember._on_batch
 
 ACKNOWLEDGED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -223,8 +243,11 @@ ACKNOWLEDGED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "empty-pdu-not-broadcast",
         "total",
-        "empty PDUs get a number and never leave",
-        ((AcknowledgingMember, "_settle", _empty_pdus_counted_out),),
+        "empty PDUs get a number and never leave, whoever asks for them",
+        (
+            (AcknowledgingMember, "_settle", _empty_pdus_counted_out),
+            (GroupMember, "_on_fetch", _data_sent_again),
+        ),
         "to",
     ),
     Mutant(
@@ -259,32 +282,45 @@ ACKNOWLEDGED_MUTANTS: tuple[Mutant, ...] = (
         "loss-not-reported",
         "fifo",
         "nobody asks for what was lost",
-        ((PartiallyOrderingMember, "_ask", _does_not_ask),),
+        ((AcknowledgingMember, "_ask", _does_not_ask),),
         "po",
     ),
     Mutant(
         "loss-skipped",
         "fifo",
         "the stream goes on behind a gap",
-        ((PartiallyOrderingMember, "_ask", _gaps_skipped),),
+        ((AcknowledgingMember, "_ask", _gaps_skipped),),
         "po",
     ),
     Mutant(
         "selective-repeat-in-to",
         "total",
         "what was lost is fetched and put at the end of the log, instead of going back",
-        (
-            (TotallyOrderingMember, "_on_batch", _selective_repeat),
-            (AcknowledgingOrder, "lacking", _nothing_lacking),
-            (TotallyOrderingMember, "go_back", _does_not_go_back),
-        ),
+        ((TotallyOrdering, "_fill", _placed_where_it_comes),),
+        "to",
+    ),
+    Mutant(
+        "unsure-log-told",
+        "total",
+        "who has lost something follows a log that may lack something itself",
+        ((TotallyOrdering, "sure", _always_sure),),
+        "to",
+    ),
+    Mutant(
+        "sent-again-taken-for-carried",
+        "total",
+        "what is sent again stands where it comes",
+        ((TotallyOrderingMember, "_on_batch", _sent_again_is_carried),),
         "to",
     ),
     Mutant(
         "no-going-back",
         "total",
         "a loss is seen and nothing is done about it",
-        ((TotallyOrderingMember, "go_back", _does_not_go_back),),
+        (
+            (TotallyOrdering, "follow", _told_is_nothing_new),
+            (TotallyOrderingMember, "go_back", _does_not_go_back),
+        ),
         "to",
     ),
     Mutant(

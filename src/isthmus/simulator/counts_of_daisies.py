@@ -16,7 +16,7 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Delivered, Outbox
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Block, DaisyFrame, Pdu
+from isthmus.core.pdu import Block, DaisyFrame, Parcel, Pdu
 from isthmus.interconnect.analysis import PARTS, daisy_header, daisy_hops, daisy_messages
 from isthmus.interconnect.cluster_analysis import message_cost
 from isthmus.interconnect.daisy import DaisyProcess
@@ -39,6 +39,8 @@ FAST = GroupSettings(heartbeat=20 * MILLISECOND, suspect_after=3600 * SECOND, re
 PATIENCE: Nanos = 60 * SECOND
 FIRST_HEARTBEAT: Nanos = 3600 * SECOND
 """Nobody speaks unasked before: 4,096 processes in groups of 64 would say a quarter of a million words a heartbeat."""
+LAST_WORDS: Nanos = 10 * MILLISECOND
+"""Answers to what came last."""
 SIZES = (8, 16, 64, 256, 1024, 4096)
 SITES = 2
 """The comparison of parallel, Sect. 8.2, is of two systems, each divided into `PARTS` groups."""
@@ -48,11 +50,15 @@ SITES = 2
 
 
 class Sent(Struct):
-    """What one message cost: copies by (source, destination), the header of each multicast, when who delivered it."""
+    """What one message cost: copies by (source, destination), the header of each multicast, when who delivered it.
+
+    `words` counts everything that was sent, acknowledgements and all.
+    """
 
     lines: list[tuple[int, int]]
     headers: dict[tuple[int, int, int], Header]
     at: dict[int, Nanos]
+    words: int = 0
 
 
 class CountingNetwork(Network):
@@ -63,8 +69,11 @@ class CountingNetwork(Network):
         self.sent = sent
 
     def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
-        if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Batch) and pdu.pdu.messages:
+        self.sent.words += 1
+        batch = pdu.pdu.batch if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Parcel) else None
+        if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Batch):
             batch = pdu.pdu
+        if isinstance(pdu, DaisyFrame) and batch is not None and batch.messages:
             self.sent.lines.append((slot_of(source), slot_of(destination)))
             multicast = (pdu.group, batch.sender, batch.number)
             if multicast not in self.sent.headers:
@@ -75,7 +84,7 @@ class CountingNetwork(Network):
 class DaisyRig:
     """A daisy to count on."""
 
-    def __init__(self, table: DaisyTable) -> None:
+    def __init__(self, table: DaisyTable, settings: GroupSettings = FAST) -> None:
         names = _processes(table)
         self.tree = tree_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
         self.sent = Sent([], {}, {})
@@ -84,11 +93,11 @@ class DaisyRig:
         self.world = World(directory, self._network, self._network.sometimes, check=False)
         for slot in range(len(names)):
             self.world.start(
-                Host(DaisyProcess(slot, self.tree, FAST, FIRST_HEARTBEAT), None, _no_batches, self._deliver)
+                Host(DaisyProcess(slot, self.tree, settings, FIRST_HEARTBEAT), None, _no_batches, self._deliver)
             )
 
     def send(self, source: ProcessId, destinations: Sequence[ProcessId]) -> Sent:
-        """One message without payload, until everybody has it whom it is for."""
+        """One message without payload, until everybody has it whom it is for, and nobody has anything more to say."""
         sent = self.sent = self._network.sent = Sent([], {}, {})
         host, began = self.world.hosts[source], self.world.now
         assert isinstance(host.endpoint, DaisyProcess)
@@ -96,6 +105,7 @@ class DaisyRig:
         while len(sent.at) < len(destinations):
             assert self.world.now < began + PATIENCE, "a message never arrived"
             self.world.run_until(self.world.now + MILLISECOND)
+        self.world.run_until(self.world.now + LAST_WORDS)
         sent.at = {process: at - began for process, at in sent.at.items()}
         return sent
 

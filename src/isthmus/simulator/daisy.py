@@ -83,9 +83,12 @@ class SimulatedDaisy(AddressedSystem):
             self.world.sometimes.reach("let in" if before == OUTSIDE else "groups changed")
 
     def beyond_the_model(self) -> str:
-        """Which group has lost its quorum; empty if none has."""
-        group = self.nemesis.without_quorum()
-        return f"{group} of {self.system.name} has lost its quorum" if group else ""
+        """Which group has lost its quorum, or more members at a time than it is to survive; empty if none has."""
+        if group := self.nemesis.without_quorum():
+            return f"{group} of {self.system.name} has lost its quorum"
+        if group := self.nemesis.without_holders():
+            return f"{group} of {self.system.name} has lost more members at a time than its resilience"
+        return ""
 
     def _awaited(self, awaited: int) -> str:
         """In a servers' group it is a seat that is waited for, whoever holds it."""

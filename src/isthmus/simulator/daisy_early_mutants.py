@@ -8,6 +8,7 @@ from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
 from isthmus.interconnect.daisy_early import NOWHERE, EarlyLocalGroup, EarlyServersGroup
 from isthmus.interconnect.daisy_early_orders import SeatOrder
+from isthmus.interconnect.daisy_local import Arrival
 from isthmus.interconnect.daisy_record import Causes, pack_with
 from isthmus.simulator.mutant import Mutant
 
@@ -32,6 +33,10 @@ def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
     self.member.relay([pack_with(message, NOWHERE)], now, self.inner)
 
 
+def _out_of_turn(self: EarlyLocalGroup, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+    _relay(self, arrival, {}, now)
+
+
 def _always_closed(self: EarlyServersGroup, delivered: Mapping[ProcessId, int]) -> bool:
     return True
 
@@ -43,6 +48,7 @@ def _no_floor(
 
 
 _forward, _close = EarlyServersGroup.forward, EarlyServersGroup.close
+_relay = EarlyLocalGroup.relay
 
 
 def _mutant(name: str, mistake: str, *patches: tuple[object, str, object]) -> Mutant:
@@ -67,6 +73,11 @@ DAISY_EARLY_MUTANTS: tuple[Mutant, ...] = (
         (EarlyServersGroup, "forward", _of_other_views),
     ),
     _mutant("in-whole", "what is ahead is delivered at once", (EarlyLocalGroup, "send_ahead", _in_whole)),
+    _mutant(
+        "out-of-turn",
+        "an answer comes into a group that has not delivered what it answers",
+        (EarlyLocalGroup, "relay", _out_of_turn),
+    ),
     _mutant(
         "not-closed",
         "a holder tells what it has before its group has delivered it",

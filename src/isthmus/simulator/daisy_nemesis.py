@@ -7,13 +7,14 @@ known yet; one loss in the whole daisy is within the model then, where groups ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import structs
 
 from isthmus.core.endpoint import View
-from isthmus.core.ids import Nanos, slot_of
+from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.interconnect.daisy import DaisyProcess
+from isthmus.interconnect.daisy_point import PointGroup
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_tree import DaisyTree
 from isthmus.ordering.quorum import is_quorum
@@ -46,13 +47,21 @@ class LocalNemesis(Nemesis):
             return True
         view, hosts = self._latest_view(), self.world.hosts
         sound = {slot for slot in map(slot_of, view.members) if self._is_sound(hosts[slot], hosts[slot].id, view)}
-        in_force = all(daisy_of(hosts[slot]).local.view == group_of(hosts[slot]).view for slot in sound)
+        decided = max((group_of(hosts[slot]).view for slot in sound), default=None)
+        if decided is not None:
+            sound.intersection_update(map(slot_of, decided.members))
+        in_force = all(daisy_of(hosts[slot]).local.view == decided for slot in sound)
         if in_force and len(sound) == len(view.members):
             self._whole = sound
         suspected = {
             slot_of(member) for slot in sound for member in group_of(hosts[slot]).detector.suspects(self.world.now)
         }
         return len((self._whole - sound) | suspected | set(slots)) <= self._resilience
+
+    def _coming(self) -> list[Sequence[ProcessId]]:
+        """Views that are decided and not in force are those that the next quorum is counted in."""
+        living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
+        return [*super()._coming(), *(group_of(host).view.members for host in living)]
 
     def carry_out(self, fault: LocalFault) -> None:
         if isinstance(fault, Crash):
@@ -118,14 +127,21 @@ class DaisyNemesis:
         latest: dict[tuple[int, int], View] = {}
         trees: dict[int, DaisyTree] = {}
         for host in self.living():
-            tree, view = daisy_of(host).tree, host.view
-            assert view is not None
+            tree, view = daisy_of(host).tree, group_of(host).view
             group = (tree.generation, tree.home[slot_of(host.id)])
             trees[tree.generation] = tree
             latest[group] = max(latest.get(group, view), view)
         for (generation, number), view in sorted(latest.items()):
             if not is_quorum([each for each in view.members if each not in self.world.crashed], view.members):
                 return f"group {trees[generation].groups[number].name or 'of all'}"
+        return ""
+
+    def without_holders(self) -> str:
+        """The name of a group from which more have gone at a time than its resilience. Empty if there is none."""
+        for host in self.living():
+            local = daisy_of(host).local
+            if isinstance(local, PointGroup) and local.most_gone > local.tree.options.resilience:
+                return f"group {local.tree.groups[local.number].name or 'of all'}"
         return ""
 
     def is_changing(self) -> bool:

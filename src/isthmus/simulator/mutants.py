@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from isthmus.simulator.acknowledged_mutants import ACKNOWLEDGED_MUTANTS
 from isthmus.simulator.cluster_mutants import CLUSTER_MUTANTS
+from isthmus.simulator.daisy_change_mutants import DAISY_CHANGE_MUTANTS
 from isthmus.simulator.daisy_early_mutants import DAISY_EARLY_MUTANTS
 from isthmus.simulator.daisy_mutants import DAISY_MUTANTS
+from isthmus.simulator.daisy_point_mutants import DAISY_POINT_MUTANTS
 from isthmus.simulator.group_mutants import GROUP_MUTANTS
 from isthmus.simulator.join_mutants import JOIN_MUTANTS
 from isthmus.simulator.mutant import Mutant, alive
@@ -25,7 +27,9 @@ CATALOGUE: tuple[Mutant, ...] = (
     *CLUSTER_MUTANTS,
     *ACKNOWLEDGED_MUTANTS,
     *DAISY_MUTANTS,
+    *DAISY_CHANGE_MUTANTS,
     *DAISY_EARLY_MUTANTS,
+    *DAISY_POINT_MUTANTS,
 )
 
 

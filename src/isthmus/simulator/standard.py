@@ -33,6 +33,8 @@ Scenario: TypeAlias = Literal[
     "deep daisy",
     "star daisy",
     "early daisy",
+    "changing daisy",
+    "recipients daisy",
     "to",
     "slow to",
     "po",
@@ -255,8 +257,19 @@ _DAISIES: dict[str, str] = {
     "deep daisy": "",
     "star daisy": "star = true",
     "early daisy": 'forward = "on-receipt"',
+    "recipients daisy": 'inside = "recipients"',
 }
 """What scenarios with daisies have below `[systems.shop.daisy]`."""
+
+
+def standard_changing_daisy() -> Source:
+    """Seven processes in one group that is too large, and five that come later; sorted by who talks to whom."""
+    processes = ", ".join(f'"p{number}"' for number in range(1, 13))
+    late = ", ".join(f'"p{number}"' for number in range(8, 13))
+    text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
+    text += f"processes = [{processes}]\nstandby = [{late}]\n"
+    text += "[systems.shop.daisy]\nsplit-above = 5\nmerge-below = 3\nreconsider = 100\n"
+    return text + _WILT, "standard changing daisy"
 
 
 def standard_daisy(deep: bool, option: str = "") -> Source:
@@ -291,6 +304,8 @@ def standard(scenario: Scenario, order: str) -> Source:
     """The topology of a scenario. The order is that of a group; a join has its own."""
     if scenario in ("to", "slow to", "po"):
         return standard_acknowledged(scenario)
+    if scenario == "changing daisy":
+        return standard_changing_daisy()
     if scenario in _DAISIES:
         return standard_daisy(scenario == "deep daisy", _DAISIES[scenario])
     if scenario in ("clusters", "coordinators"):

@@ -17,7 +17,7 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Delivered, Endpoint, Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Ack, Busy, DaisyFrame, Fetch, HopAck, Join, LinkPdu, Pdu, Promise
+from isthmus.core.pdu import Ack, Busy, DaisyFrame, Fetch, HopAck, Join, LinkPdu, Pdu, Places, Promise
 from isthmus.simulator.media import Medium
 from isthmus.simulator.network import Network
 from isthmus.simulator.sometimes import Sometimes
@@ -280,6 +280,8 @@ class World:
             self.sometimes.reach("flush fetched")
             if self.media:
                 self.sometimes.reach("asked for a PDU")
+        elif isinstance(pdu, Places):
+            self.sometimes.reach("told of places")
         elif isinstance(pdu, Busy):
             self.sometimes.reach("coordinators competed")
         elif isinstance(pdu, Promise) and pdu.accepted is not None:

@@ -1,0 +1,177 @@
+"""What members of one system say to each other: data as `Batch`, the rest about delivery and views.
+
+A PDU of a view that its receiver is not in is ignored unless the membership protocol says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from isthmus.core.message import MAX_MEMBERS, Batch, Number, Vector
+
+Members = Annotated[list[Number], Meta(max_length=MAX_MEMBERS)]
+Counts = Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]
+
+
+class WirePdu(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """The form of every PDU."""
+
+
+class Ack(WirePdu, frozen=True, tag="ack"):
+    """To a sender: I hold your batches up to `received` without a gap, and have seen number `seen`."""
+
+    view: Number
+    received: Number
+    seen: Number
+
+
+class Safe(WirePdu, frozen=True, tag="safe"):
+    """From a sender with nothing else to say: a quorum holds my batches up to `safe`."""
+
+    view: Number
+    safe: Number
+
+
+class Status(WirePdu, frozen=True, tag="status"):
+    """Heartbeat and gossip. `confirmed[r]` counts what the sender of this has finished with of the member of rank r.
+
+    `departed` says the same of senders that are no longer in the view; `sent` is how many batches this process
+    has sent, so that the loss of the last one shows; `suspects` are the members it has not heard of for too long;
+    `ballot` is the highest that it knows of, not 0 once a view change has begun.
+    """
+
+    view: Number
+    sent: Number
+    safe: Number
+    confirmed: Vector
+    departed: Counts
+    suspects: Members
+    ballot: Number
+
+
+class Join(WirePdu, frozen=True, tag="join"):
+    """From a process outside: let me in."""
+
+    process: Number
+
+
+class Leave(WirePdu, frozen=True, tag="leave"):
+    """From a member that has nothing unfinished: let me go."""
+
+    view: Number
+
+
+class Proposal(WirePdu, frozen=True, tag="proposal"):
+    """The value that one view change decides: who goes on, and after which batch of each old member.
+
+    `cut` is by rank in the old view. It is all that a joining process needs to know of the past. `order` is a log that
+    all agree on, where the order of the view is not in the batches themselves (docs/design/to-po.md).
+    """
+
+    members: Members
+    senders: Members
+    cut: Vector
+    order: Vector = []
+
+
+class Prepare(WirePdu, frozen=True, tag="prepare"):
+    """First phase, from a coordinator: stop view `view`, promise me `ballot`, tell me what you hold."""
+
+    view: Number
+    ballot: Number
+
+
+class Promise(WirePdu, frozen=True, tag="promise"):
+    """Answer to `Prepare`. From here on its sender takes no new batch in this view. `log` is as in `Proposal.order`."""
+
+    view: Number
+    ballot: Number
+    received: Vector
+    accepted_ballot: Number
+    accepted: Proposal | None
+    log: Vector = []
+
+
+class Fetch(WirePdu, frozen=True, tag="fetch"):
+    """Send me the batches `first`..`last` of `sender`; I need them to finish the view."""
+
+    view: Number
+    sender: Number
+    first: Number
+    last: Number
+
+
+class Seek(WirePdu, frozen=True, tag="seek"):
+    """Whose PDUs are in the log of this view from place `first` on? I lack number `number` of `sender`.
+
+    `sent` is as in `Status`: who hears this knows what its sender had sent by then.
+    """
+
+    view: Number
+    first: Number
+    sender: Number
+    number: Number
+    sent: Number
+
+
+class Places(WirePdu, frozen=True, tag="places"):
+    """Answer to `Seek`: from place `first` on PDUs of members of these ranks, as the medium carried them."""
+
+    view: Number
+    first: Number
+    ranks: Vector
+
+
+class Propose(WirePdu, frozen=True, tag="propose"):
+    """Second phase: accept this. A member that lacks a batch below the cut fetches it before it accepts."""
+
+    view: Number
+    ballot: Number
+    proposal: Proposal
+
+
+class Accept(WirePdu, frozen=True, tag="accept"):
+    view: Number
+    ballot: Number
+
+
+class Busy(WirePdu, frozen=True, tag="busy"):
+    """To a coordinator: I have promised a higher ballot than yours."""
+
+    view: Number
+    ballot: Number
+
+
+class Install(WirePdu, frozen=True, tag="install"):
+    """The decision: view `view` ends with this proposal, view `view + 1` begins."""
+
+    view: Number
+    proposal: Proposal
+
+
+class Excluded(WirePdu, frozen=True, tag="excluded"):
+    """To a process that is in no view any more: stop."""
+
+    view: Number
+
+
+GroupPdu: TypeAlias = (
+    Batch
+    | Ack
+    | Safe
+    | Status
+    | Join
+    | Leave
+    | Prepare
+    | Promise
+    | Fetch
+    | Seek
+    | Places
+    | Propose
+    | Accept
+    | Busy
+    | Install
+    | Excluded
+)
