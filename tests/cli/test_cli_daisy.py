@@ -79,3 +79,12 @@ def test_what_a_daisy_cannot_do_is_refused_in_one_line(
     isthmus: Isthmus, arguments: list[str], words: list[str]
 ) -> None:
     assert isthmus(*arguments).is_refusal(*words)
+
+
+def test_check_shows_the_groups_and_whether_they_change(isthmus: Isthmus) -> None:
+    done = isthmus("check", str(EXAMPLES / "daisy-changing.toml"))
+    assert done.code == 0
+    assert "groups of 3 to 5, which split and merge" in done.out
+    (system,) = isthmus("check", TWO_LEVELS, "-o", "json").json["systems"]
+    assert [group["name"] for group in system["daisy"]] == ["", "a", "b", "c"]
+    assert [group["server"] for group in system["daisy"]] == ["a1", "a1", "b1", "c1"]

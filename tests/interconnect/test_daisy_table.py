@@ -94,6 +94,47 @@ def test_local_groups_are_stars_where_the_file_says_so() -> None:
     assert problem.key == "systems.shop.daisy.star"
 
 
+RECIPIENTS = f'{TREE}[systems.shop.daisy]\ninside = "recipients"\n'
+
+
+def test_messages_go_to_recipients_only_where_the_file_says_so() -> None:
+    for text, inside, resilience in ((TREE, "everybody", 0), (RECIPIENTS, "recipients", 1)):
+        daisy = parse(text, "t.toml").system("shop").daisy
+        assert daisy is not None
+        options = tree_of(daisy, ("a1", "a2", "b1", "b2", "c1", "c2").index).options
+        assert (options.inside, options.resilience) == (inside, resilience)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason", "way_out"),
+    [
+        (f"{RECIPIENTS}resilience = 2\n", "resilience", "3 processes have to hold a message", "write 1 or less"),
+        (f"{RECIPIENTS}resilience = 0\n", "resilience", "must be from 1 to 89, not 0", "write resilience = 1"),
+        (f"{RECIPIENTS}star = true\n", "inside", "in a star the server multicasts", "remove star"),
+        (f"{RECIPIENTS}split-above = 91\n", "inside", "groups grow to 91 processes", "groups of at most 90"),
+        (f"{TREE}[systems.shop.daisy]\nresilience = 1\n", "resilience", "a quorum of the group", "or remove it"),
+        (
+            RECIPIENTS.replace("recipients", "receivers"),
+            "inside",
+            'must be "everybody" or "recipients"',
+            "did you mean",
+        ),
+    ],
+)
+def test_recipients_only_where_it_cannot_be_is_refused(text: str, key: str, reason: str, way_out: str) -> None:
+    (problem,) = refused(text)
+    assert problem.key == f"systems.shop.daisy.{key}"
+    assert reason in problem.reason
+    assert way_out in problem.way_out
+
+
+def test_a_group_that_is_too_large_for_a_matrix_is_refused() -> None:
+    names = ", ".join(f'"p{number}"' for number in range(91))
+    text = f'[systems.s]\nkind = "embedded"\norder = "causal"\nprocesses = [{names}]\n'
+    (problem,) = refused(f'{text}[systems.s.daisy]\ninside = "recipients"\n')
+    assert problem.reason == "group of all has 91 processes, and a message carries the square of that"
+
+
 def test_a_join_to_a_daisy_is_refused_because_it_carries_broadcasts() -> None:
     join = '[[joins]]\nbetween = ["shop", "depot"]\norder = "causal"\n'
     (problem,) = refused(TREE + OTHER + join)

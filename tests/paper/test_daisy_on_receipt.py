@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
-from isthmus.core.pdu import DaisyFrame
+from isthmus.core.pdu import DaisyFrame, SeatState
 from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_early import EarlyLocalGroup
 from isthmus.interconnect.daisy_record import Causes, unpack_with
@@ -16,7 +16,7 @@ from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable, Forward
 from isthmus.interconnect.daisy_tree import tree_of
 
 NAMES = ("a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3")
-A1, A2, A3, B1, _B2, _B3, C1, C2, _C3 = range(9)
+A1, A2, A3, B1, B2, _B3, C1, C2, _C3 = range(9)
 TOP = 0
 
 
@@ -52,6 +52,11 @@ class Wires:
         """Messages under way in a group."""
         frames = self.under_way[source, target]
         return [each.pdu for each in frames if each.group == group and isinstance(each.pdu, Batch)]
+
+    def told(self, source: int, target: int) -> list[list[bytes] | None]:
+        """The lists under way among servers; None is the word that there is none yet."""
+        states = [each.pdu for each in self.under_way[source, target] if isinstance(each.pdu, SeatState)]
+        return [sorted(entry.payload for entry in each.entries) if each.told else None for each in states]
 
     def _carry(self, source: int, out: Outbox) -> None:
         self.delivered += [(NAMES[source], each.message.payload) for each in out.addressed]
@@ -117,6 +122,21 @@ def test_a_message_carries_one_vector_for_each_group_that_it_was_in() -> None:
     assert batch.stamp == [0, 0, 0]  # of the servers' group: nothing has come from others
     (plain,) = overtaken_in_order().batches(A1, C1)
     assert (len(plain.stamp), unpack_with(plain.messages[0])[1]) == (3, None)
+
+
+def test_a_holder_tells_what_it_has_when_its_group_has_delivered_what_it_forwarded() -> None:
+    """b has a new server. What a1 has forwarded too early would be without its cause in the list of its seat."""
+    wires = overtaken("on-receipt")
+    news = SeatState([(1, A1), (2, B2), (1, C1)], True, [], None, True)
+    wires.under_way[B2, A1].append(DaisyFrame(TOP, 0, news))
+    wires.under_way[A1, B2].clear()
+    wires.arrive(B2, A1)
+    assert set(map(bool, wires.told(A1, B2))) == {False}
+    wires.send(A3, C2, b"in the flush")
+    wires.arrive(A3, A1)
+    assert not wires.batches(A1, B2)
+    wires.arrive(A2, A1)
+    assert wires.told(A1, B2)[-1] == [b"cause", b"effect", b"in the flush"]
 
 
 def overtaken_in_order() -> Wires:

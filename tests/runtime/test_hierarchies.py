@@ -1,4 +1,4 @@
-"""A daisy and three layers of clusters as real OS processes: nothing lost, doubled or out of causal order."""
+"""Daisies and three layers of clusters as real OS processes: nothing lost, doubled or out of causal order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runtime_support import run_with_children
 
-from isthmus.benchmarks.hierarchies import Outcome, run_clusters, run_daisy
+from isthmus.benchmarks.hierarchies import FOUNDERS, Outcome, run_changing, run_clusters, run_daisy
 
 WITHIN = 150.0
 DELIVERIES = 10
@@ -31,3 +31,12 @@ def test_three_layers_of_clusters_in_three_os_processes(tmp_path: Path) -> None:
     outcome = run_with_children(run_clusters(tmp_path, rate=8, deliveries=DELIVERIES), WITHIN)
     assert_holds(outcome)
     assert (outcome.processes, outcome.os_processes) == (12, 3)
+
+
+def test_groups_split_when_others_come_and_even_out_when_their_server_is_killed(tmp_path: Path) -> None:
+    """daisy, Sect. 3.1, Fig. 4, with messages flowing all the time; the victim is the topmost server."""
+    outcome = run_with_children(run_changing(tmp_path, rate=4, deliveries=5), WITHIN)
+    assert_holds(outcome)
+    last = outcome.changes[-1]
+    assert sorted(map(len, last.groups)) in ([4, 4], [4, 5])
+    assert any(FOUNDERS[0] in group for group in outcome.changes[0].groups)

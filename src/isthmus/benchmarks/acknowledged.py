@@ -253,7 +253,7 @@ async def _endure(
         except TimeoutError:
             done = min(delivered.values(), default=0)
             raise RuntimeProblem(
-                f"{protocol}: {done:,} PDUs are everywhere, and the rest not within {WITHIN:g} s after the last was sent. "
+                f"{protocol}: {done:,} PDUs are everywhere, and the rest not {WITHIN:g} s after the last was sent. "
                 "The log says whether an entity has ended."
             ) from None
         finally:

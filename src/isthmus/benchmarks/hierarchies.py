@@ -1,4 +1,4 @@
-"""A daisy and a system of clusters as real OS processes, under load; in the daisy, servers are killed with `kill -9`.
+"""Daisies and a system of clusters as real OS processes, under load; in the daisies, servers are killed with `kill -9`.
 
 Each OS process is `isthmus run` with some of the processes of one system; a server that is to be killed has one to
 itself. Everybody sends all the time and answers what it gets, so that there are chains of causes through all groups. In
@@ -12,7 +12,8 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +24,7 @@ from msgspec import Struct
 from isthmus.benchmarks.deaths import certify_death
 from isthmus.benchmarks.joined_sites import ENVIRONMENT, ChildFailed, Ports
 from isthmus.core.ids import Nanos
+from isthmus.interconnect.daisy_generation import VIEWS
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK
 from isthmus.simulator.oracles import judge
@@ -44,6 +46,9 @@ CLUSTERS = {
     half: {f"{half}{part}": tuple(f"{half}{part}{number}" for number in range(1, 4)) for part in "xy"} for half in "ab"
 }
 """The clusters: three layers, two parts in each; three processes in every cluster at the bottom."""
+FOUNDERS = tuple(f"p{number}" for number in range(1, 7))
+NEWCOMERS = tuple(f"p{number}" for number in range(7, 10))
+"""The daisy that changes: it begins as one group, which is too large with those who come later."""
 LOOK_EVERY = 0.1
 PATIENCE = 60.0
 """Seconds after which whoever is waited for counts as stuck; none of it takes that long on a free machine."""
@@ -56,6 +61,14 @@ class Kill(Struct, frozen=True):
     victim: str
     noticed: Nanos
     flowing: Nanos
+
+
+class Change(Struct, frozen=True):
+    """One generation of a daisy's tree: its local groups, and the longest that a process had no delivery around it."""
+
+    generation: int
+    groups: tuple[tuple[str, ...], ...]
+    pause: Nanos
 
 
 class Outcome(Struct, frozen=True):
@@ -71,6 +84,7 @@ class Outcome(Struct, frozen=True):
     kills: tuple[Kill, ...]
     report: Report
     trace: str
+    changes: tuple[Change, ...] = ()
 
 
 def daisy_file(port: int) -> str:
@@ -79,6 +93,12 @@ def daisy_file(port: int) -> str:
     return _head(everybody, port, times) + "".join(
         f"[systems.{SYSTEM}.daisy.parts.{name}]\nprocesses = {_list(group)}\n\n" for name, group in GROUPS.items()
     )
+
+
+def changing_file(port: int) -> str:
+    """Groups of four to seven: the founders are one at first, and two with those who come later."""
+    times = f'heartbeat = "{HEARTBEAT}"\nsuspect-after = "{SUSPECT_AFTER}"\nstandby = {_list(NEWCOMERS)}\n'
+    return _head((*FOUNDERS, *NEWCOMERS), port, times) + f"[systems.{SYSTEM}.daisy]\nsplit-above = 7\nmerge-below = 4\n"
 
 
 def clusters_file(port: int) -> str:
@@ -109,19 +129,27 @@ class Spread:
     """One system, its processes dealt to OS processes; as an asynchronous context that leaves none behind."""
 
     def __init__(
-        self, directory: Path, run: str, text: Callable[[int], str], shares: Sequence[Sequence[str]], rate: float
+        self,
+        directory: Path,
+        run: str,
+        text: Callable[[int], str],
+        shares: Sequence[Sequence[str]],
+        rate: float,
+        late: Sequence[Sequence[str]] = (),
     ) -> None:
         self.run = run
         self.rate = rate
         self.trace = directory / "trace"
         self.shares = [tuple(share) for share in shares]
+        self.late = [tuple(share) for share in late]
         self._file = directory / f"{run}.toml"
         self._text = text
         self._ports = Ports()
         self._children: dict[tuple[str, ...], asyncio.subprocess.Process] = {}
 
     async def __aenter__(self) -> Self:
-        self._file.write_text(self._text(self._ports.take(sum(map(len, self.shares)))), encoding="utf-8")
+        ports = self._ports.take(sum(map(len, (*self.shares, *self.late))))
+        self._file.write_text(self._text(ports), encoding="utf-8")
         try:
             for share in self.shares:
                 await self._start(share)
@@ -143,6 +171,12 @@ class Spread:
             self._children[share] = await asyncio.create_subprocess_exec(
                 *command, stdin=nothing, stdout=pipe, stderr=words, env=ENVIRONMENT
             )
+
+    async def start_late(self) -> None:
+        """Have those come who were not there at first."""
+        for share in self.late:
+            await self._start(share)
+        self.shares += self.late
 
     def _words(self, share: tuple[str, ...]) -> Path:
         """What this OS process says to people."""
@@ -169,6 +203,18 @@ class Spread:
             return any(b'"event":"view"' in row and name not in row for row in rows)
 
         await self._until(lambda: [mate for mate in mates if not has_noticed(mate)], f"have no view without {victim}")
+
+    async def regrouped(self, sizes: Sequence[int]) -> None:
+        """Wait until all live processes are in local groups of these sizes."""
+        living = [process for share in self._children for process in share]
+
+        def lagging() -> list[str]:
+            latest = {each: _latest_group(self._log(each)) for each in living}
+            found = sorted(len(group) for group in set(latest.values()))
+            together = all(set(group) <= set(living) for group in latest.values())
+            return [] if together and found == sorted(sizes) else living
+
+        await self._until(lagging, f"are not in groups of {' and '.join(map(str, sizes))}")
 
     async def _until(self, lagging: Callable[[], list[str]], what: str) -> None:
         """Wait until nobody lags behind any more."""
@@ -233,7 +279,36 @@ class Spread:
             kills=tuple(_timed(events, victim, at) for victim, at in kills),
             report=judge(events, promised(load(self._file))),
             trace=str(self.trace),
+            changes=tuple(_changes(events)),
         )
+
+
+def _latest_group(log: Path) -> tuple[str, ...]:
+    """The members of the latest view in the log of a process; nobody, if there is none."""
+    rows = log.read_bytes().splitlines() if log.exists() else []
+    views = [row for row in rows if b'"event":"view"' in row and row.endswith(b"}")]
+    if not views:
+        return ()
+    return tuple(name.partition("/")[2] for name in msgspec.json.decode(views[-1])["destinations"])
+
+
+def _changes(events: Sequence[Event]) -> Iterator[Change]:
+    """The generations after the first, from the views that processes began them with."""
+    views = [row for row in events if row.event == "view" and int(row.peer or 0) % VIEWS == 1 and row.peer != "1"]
+    deliveries: dict[str, list[Nanos]] = {}
+    for row in events:
+        if row.event == "deliver":
+            deliveries.setdefault(row.process, []).append(row.time_ns)
+    for generation in sorted({int(row.peer or 0) // VIEWS for row in views}):
+        begun = [row for row in views if int(row.peer or 0) // VIEWS == generation]
+        groups = {tuple(name.partition("/")[2] for name in row.destinations or ()) for row in begun}
+        pauses = []
+        for row in begun:
+            times = sorted(deliveries.get(row.process, ()))
+            after = bisect_left(times, row.time_ns)
+            if 0 < after < len(times):
+                pauses.append(times[after] - times[after - 1])
+        yield Change(generation, tuple(sorted(groups)), max(pauses, default=0))
 
 
 def _timed(events: Sequence[Event], victim: str, at: Nanos) -> Kill:
@@ -295,6 +370,32 @@ async def run_daisy(
     return daisy.outcome(seconds, kills)
 
 
+async def run_changing(
+    directory: Path,
+    *,
+    rate: float = RATE,
+    deliveries: int = BEFORE,
+    progress: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """A daisy of one group that splits when others have come, and merges when its topmost server is killed."""
+    victim, *rest = FOUNDERS
+    async with Spread(directory, "changing", changing_file, [(victim,), rest], rate, [NEWCOMERS]) as daisy:
+        await daisy.delivered(deliveries)
+        started = time.perf_counter()
+        await daisy.start_late()
+        await daisy.regrouped((4, 5))
+        await daisy.delivered(deliveries)
+        progress()
+        await daisy.kill(victim)
+        # The group of four takes one of the other's five, if it was its own that died.
+        await daisy.regrouped((4, 4))
+        await daisy.delivered(deliveries)
+        progress()
+        seconds = time.perf_counter() - started
+        await daisy.stop()
+    return daisy.outcome(seconds)
+
+
 async def run_clusters(
     directory: Path,
     *,
@@ -316,10 +417,11 @@ async def run_clusters(
 
 
 async def measure(directory: Path, progress: Callable[[], None]) -> list[Outcome]:
-    """Both. In the daisy the servers of all three groups die, one after the other."""
-    for name in ("daisy", "clusters"):
+    """All three. In the first daisy the servers of all three groups die, one after the other."""
+    for name in ("daisy", "changing", "clusters"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     return [
         await run_daisy(directory / "daisy", VICTIMS, progress=progress),
+        await run_changing(directory / "changing", progress=progress),
         await run_clusters(directory / "clusters", rate=5 * RATE, deliveries=8 * BEFORE, progress=progress),
     ]

@@ -1,4 +1,4 @@
-"""`isthmus bench hierarchies`: a daisy whose servers are killed, and three layers of clusters, as real OS processes."""
+"""`isthmus bench hierarchies`: daisies with servers killed, one that changes, and clusters, as real OS processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.core.ids import SECOND
 
 def bench(traces: Path | None, output: Output) -> tuple[Any, int]:
     with _place(traces) as directory, progress_bar() as progress:
-        task = progress.add_task("killing servers", total=len(hierarchies.VICTIMS) + 1)
+        task = progress.add_task("killing servers", total=len(hierarchies.VICTIMS) + 3)
         try:
             outcomes = asyncio.run(hierarchies.measure(directory, lambda: progress.advance(task)))
         except ChildFailed as failure:
@@ -60,6 +60,11 @@ def _print(outcomes: list[hierarchies.Outcome]) -> None:
     listing = table("kill -9 of servers of the daisy", "killed", "noticed after", "relayed again after")
     for kill in [kill for outcome in outcomes for kill in outcome.kills]:
         listing.add_row(kill.victim, f"{kill.noticed / SECOND:.2f} s", f"{kill.flowing / SECOND:.2f} s")
+    out.print(listing)
+    listing = table("generations of the daisy that changes", "generation", "local groups", "longest pause")
+    for change in [change for outcome in outcomes for change in outcome.changes]:
+        groups = "; ".join(" ".join(group) for group in change.groups)
+        listing.add_row(str(change.generation), groups, f"{change.pause / SECOND:.2f} s")
     out.print(listing)
     for violation in [each for outcome in outcomes for each in outcome.report.violations][:5]:
         out.print(f"  {violation.why}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json, table
 from isthmus.interconnect.cluster_table import ClusterTable
+from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable
 from isthmus.interconnect.topology_checks import check as problems_of
 from isthmus.interconnect.topology_file import load
 
@@ -32,6 +34,7 @@ def check(
                 "order": system.order,
                 "processes": len(system.processes),
                 **({"clusters": clusters_of(system.clusters)} if system.clusters is not None else {}),
+                **({"daisy": groups_of(system.daisy, system.processes)} if system.daisy is not None else {}),
             }
             for system in loaded.systems
         ]
@@ -57,6 +60,12 @@ def check(
             for each in clusters_of(system.clusters):
                 tree.add_row(each["name"] or "topmost", each["delivery"], str(each["members"]), each["agent"] or "–")
             out.print(tree)
+        if system.daisy is not None:
+            title = f"{system.name}: messages to any set of processes{changes_of(system.daisy.options)}"
+            tree = table(title, "group", "members", "first server")
+            for each in groups_of(system.daisy, system.processes):
+                tree.add_row(each["name"] or "topmost", each["members"], each["server"])
+            out.print(tree)
     for warning in warnings:
         out.print(f"note: {warning}", markup=False)
     return HOLDS
@@ -73,3 +82,21 @@ def clusters_of(top: ClusterTable) -> list[dict[str, Any]]:
         }
         for cluster in top.all_clusters()
     ]
+
+
+def groups_of(top: DaisyTable, processes: Sequence[str]) -> list[dict[str, str]]:
+    """All groups of a daisy, from the topmost down. The first server of a group is the first process below it."""
+    return [
+        {
+            "name": group.name,
+            "members": " ".join(group.processes) if group.processes else f"the servers of {len(group.parts)} groups",
+            "server": min((name for each in group.all_groups() for name in each.processes), key=processes.index),
+        }
+        for group in top.all_groups()
+    ]
+
+
+def changes_of(options: DaisyOptions) -> str:
+    if not options.changes:
+        return ""
+    return f"; groups of {options.merge_below} to {options.split_above}, which split and merge"

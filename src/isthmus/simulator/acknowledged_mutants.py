@@ -324,6 +324,13 @@ ACKNOWLEDGED_MUTANTS: tuple[Mutant, ...] = (
         "to",
     ),
     Mutant(
+        "no-agreement-on-an-order",
+        "total",
+        "where nobody knows the order, everybody waits for somebody who does",
+        ((TotallyOrderingMember, "go_back", _does_not_go_back),),
+        "to",
+    ),
+    Mutant(
         "own-place-at-once",
         "total",
         "an entity logs its own PDUs when it sends them",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
@@ -25,10 +25,6 @@ def _servers_left_out(self: EarlyServersGroup, message: Clocked, causes: Causes,
     return _forward(self, message, Causes(causes.group, 0, []), now)
 
 
-def _of_other_views(self: EarlyServersGroup, message: Clocked, causes: Causes, now: Nanos) -> bool:
-    return _forward(self, message, Causes(causes.group, self.view_number, causes.servers), now)
-
-
 def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
     self.member.relay([pack_with(message, NOWHERE)], now, self.inner)
 
@@ -37,17 +33,7 @@ def _out_of_turn(self: EarlyLocalGroup, arrival: Arrival, above: Mapping[Process
     _relay(self, arrival, {}, now)
 
 
-def _always_closed(self: EarlyServersGroup, delivered: Mapping[ProcessId, int]) -> bool:
-    return True
-
-
-def _no_floor(
-    self: EarlyServersGroup, entries: Sequence[Clocked], delivered: Mapping[ProcessId, int], now: Nanos
-) -> None:
-    _close(self, entries, {}, now)
-
-
-_forward, _close = EarlyServersGroup.forward, EarlyServersGroup.close
+_forward = EarlyServersGroup.forward
 _relay = EarlyLocalGroup.relay
 
 
@@ -67,21 +53,10 @@ DAISY_EARLY_MUTANTS: tuple[Mutant, ...] = (
         "the vector of the servers' group is not carried",
         (EarlyServersGroup, "forward", _servers_left_out),
     ),
-    _mutant(
-        "of-other-views",
-        "a vector of one view of the servers' group is used in another",
-        (EarlyServersGroup, "forward", _of_other_views),
-    ),
     _mutant("in-whole", "what is ahead is delivered at once", (EarlyLocalGroup, "send_ahead", _in_whole)),
     _mutant(
         "out-of-turn",
         "an answer comes into a group that has not delivered what it answers",
         (EarlyLocalGroup, "relay", _out_of_turn),
     ),
-    _mutant(
-        "not-closed",
-        "a holder tells what it has before its group has delivered it",
-        (EarlyServersGroup, "is_closed", _always_closed),
-    ),
-    _mutant("no-floor", "a vector names what was settled before the view", (EarlyServersGroup, "close", _no_floor)),
 )
