@@ -62,6 +62,22 @@ messages = [
 """
 """The server a1 can forward the second message before it can deliver it, and then gets the answer."""
 
+RECIPIENTS = """
+[systems.shop]
+kind = "embedded"
+order = "causal"
+processes = ["a1", "a2", "a3", "a4"]
+[systems.shop.daisy]
+inside = "recipients"
+[exploration]
+messages = [
+    { from = "shop/a1", to = "shop/a3", also = ["shop/a4"] },
+    { from = "shop/a1", to = "shop/a2" },
+    { from = "shop/a2", to = "shop/a4", after = 2 },
+]
+"""
+"""The first message is safe as soon as a3 has it, and then the third may be at a4 before it."""
+
 EARLY = THREE_GROUPS.replace(
     "[systems.shop.daisy.parts.a]",
     """[systems.shop.daisy]
@@ -78,8 +94,9 @@ forward = "on-receipt"
         (THREE_GROUPS.replace("BY", "b1"), 5_404),
         (EARLY.replace("BY", "a3"), 9_940),
         (ANSWERED, 1_366),
+        (RECIPIENTS, 164),
     ],
-    ids=["two by two", "by a member", "by a server", "on receipt", "answered"],
+    ids=["two by two", "by a member", "by a server", "on receipt", "answered", "recipients"],
 )
 def test_causal_order_holds_in_every_schedule(text: str, states: int) -> None:
     outcome = outcome_of(text)
@@ -88,6 +105,14 @@ def test_causal_order_holds_in_every_schedule(text: str, states: int) -> None:
     assert outcome.complete
     assert outcome.ends
     assert outcome.states == states
+
+
+def test_where_a_member_does_not_learn_whom_else_a_message_went_to_its_own_comes_too_early() -> None:
+    with alive(find("daisy-recipients-other-receivers-ignored")):
+        found = outcome_of(RECIPIENTS).counterexample
+    assert found is not None
+    assert found.violation.property == "causal"
+    assert "shop/a4 takes message 3" in str(found.lines[-1])
 
 
 @pytest.mark.parametrize(

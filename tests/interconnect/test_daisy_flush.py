@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TypeAlias
 
 import pytest
@@ -16,6 +17,7 @@ from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.pdu import DaisyFrame, Pdu, SeatReport, SeatState, Settled, Unsettled
 from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_flush import agree, by_clock
+from isthmus.interconnect.daisy_pieces import MAX_BYTES, Pieces, cut
 from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_table import DaisyTable
@@ -218,3 +220,33 @@ def test_two_servers_that_are_new_at_once_find_each_other() -> None:
             assert first.others() == (2,), "silence is no news before it has lasted for a while"
     assert (first.others(), second.others()) == ((3,), (1,))
     assert (first.installed, second.installed) == (True, True)
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.booleans(), st.booleans(), st.randoms())
+def test_a_state_comes_in_pieces_in_any_order_and_more_than_once(
+    entries: int, above: int, knows_above: bool, asks: bool, random: Random
+) -> None:
+    large = [Clocked(1, seq, bytes(MAX_BYTES // 2 + 1), (0,), seq) for seq in range(1, entries + above + 1)]
+    state = SeatState([(2, 0), (1, 1)], True, large[:entries], large[entries:] if knows_above else None, asks)
+    pieces = cut(state)
+    assert sum(piece.asks for piece in pieces) == asks
+    told = [*pieces, *pieces]
+    random.shuffle(told)
+    collected = Pieces()
+    whole = [done for piece in told if (done := collected.add(0, piece)) is not None]
+    assert whole
+    for each in whole:
+        assert (each.holders, each.entries, each.above) == (state.holders, state.entries, state.above)
+    assert all(len(body_of(DaisyFrame(0, 0, piece))) <= 2 * MAX_BYTES for piece in pieces)
+
+
+def test_pieces_of_a_state_that_was_told_anew_are_not_mixed() -> None:
+    large = [Clocked(1, seq, bytes(MAX_BYTES), (0,), seq) for seq in (1, 2)]
+    old, new = (
+        SeatState([(2, 0), (1, 1)], True, large, None, False),
+        SeatState([(2, 0), (2, 1)], True, large, None, False),
+    )
+    collected = Pieces()
+    assert collected.add(0, cut(old)[0]) is None
+    assert collected.add(0, cut(new)[1]) is None
+    assert collected.add(0, cut(new)[0]) is not None

@@ -215,6 +215,20 @@ def test_who_may_have_lost_something_itself_is_no_guide() -> None:
     assert all(delivered == ["z", "x", "y"] for delivered in hall.delivered.values())
 
 
+def test_a_place_that_is_certain_may_depend_on_one_that_is_not() -> None:
+    """E3 lost c, which stands between b and d of E1; but c names x, and x, lost too, stands before or behind y."""
+    hall = Hall("to", 4, AcknowledgedSettings(answer_after=4 * HEARTBEAT))
+    for entity, text in ((2, "x"), (4, "y"), (1, "b")):
+        hall.broadcast(entity, text)
+    for lost in ((3,), (), ()):
+        hall.carry(lost=lost)
+    for text, lost in (("c", (3,)), ("d", ())):
+        hall.broadcast(1, text)
+        hall.carry(lost=lost)
+    hall.settle()
+    assert all(delivered == ["x", "y", "b", "c", "d"] for delivered in hall.delivered.values())
+
+
 def to_logs(hall: Hall) -> list[list[int]]:
     return [member.order.log() for member in hall.members.values()]  # type: ignore[attr-defined]
 

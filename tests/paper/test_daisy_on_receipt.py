@@ -14,6 +14,8 @@ from isthmus.interconnect.daisy_early import EarlyLocalGroup
 from isthmus.interconnect.daisy_record import Causes, unpack_with
 from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable, Forward
 from isthmus.interconnect.daisy_tree import tree_of
+from isthmus.simulator.counts import Section
+from isthmus.simulator.counts_of_early_daisies import SECTIONS
 
 NAMES = ("a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3")
 A1, A2, A3, B1, B2, _B3, C1, C2, _C3 = range(9)
@@ -137,6 +139,14 @@ def test_a_holder_tells_what_it_has_when_its_group_has_delivered_what_it_forward
     assert not wires.batches(A1, B2)
     wires.arrive(A2, A1)
     assert wires.told(A1, B2)[-1] == [b"cause", b"effect", b"in the flush"]
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_headers_hops_and_delays_are_as_the_formulas_say(section: Section) -> None:
+    """ "reducing message delays requires more control information" """
+    rows = section.count()
+    assert rows
+    assert not [f"{row.setting}: {row.counted}, not {row.expected}" for row in rows if not row.holds]
 
 
 def overtaken_in_order() -> Wires:

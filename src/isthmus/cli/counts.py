@@ -15,6 +15,7 @@ from isthmus.simulator import (
     counts_of_acknowledgements,
     counts_of_clusters,
     counts_of_daisies,
+    counts_of_early_daisies,
     counts_of_joins,
     counts_of_recipients,
 )
@@ -27,6 +28,7 @@ SECTIONS: tuple[Section, ...] = (
     *counts_of_acknowledgements.SECTIONS,
     *counts_of_daisies.SECTIONS,
     *counts_of_recipients.SECTIONS,
+    *counts_of_early_daisies.SECTIONS,
 )
 """Every claim that is counted, in the order of the table."""
 

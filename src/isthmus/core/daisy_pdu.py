@@ -21,7 +21,8 @@ class SeatState(WirePdu, frozen=True, tag="seat-state"):
 
     `above` is for the server of the group to say: what is unsettled in the group above, and for somebody below this
     one; None as long as it does not know. Without `told` it is only an announcement of who holds which seat. `asks`
-    says that the sender lacks something that the receiver has to tell.
+    says that the sender lacks something that the receiver has to tell. A state that is too large for one frame comes in
+    so many `pieces`, of which this is number `piece`, from 0 on.
     """
 
     holders: Counts
@@ -29,6 +30,8 @@ class SeatState(WirePdu, frozen=True, tag="seat-state"):
     entries: Entries
     above: Entries | None
     asks: bool
+    piece: Number = 0
+    pieces: Annotated[int, Meta(ge=1, le=1 << 16)] = 1
 
 
 class SeatReport(WirePdu, frozen=True, tag="seat-report"):

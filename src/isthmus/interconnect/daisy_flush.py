@@ -19,6 +19,13 @@ from isthmus.interconnect.daisy_record import id_of
 from isthmus.interconnect.daisy_tree import NONE
 
 
+class Holder(NamedTuple):
+    """Who holds a seat, and the view of the group behind it that decided so."""
+
+    epoch: int
+    process: ProcessId
+
+
 class Agreement(NamedTuple):
     """All that the view begins with, causes before effects; and what is settled."""
 

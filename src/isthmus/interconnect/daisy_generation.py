@@ -334,7 +334,7 @@ class DaisyGeneration:
         for level in self.levels[1:]:
             assert isinstance(level, ServersGroup)
             level.settle_step()
-            out.holds += level.holds
+            out.holds += map(level.named, level.holds)
             for destinations, seat_word in level.sends:
                 self._say(out, destinations, level.number, seat_word)
             level.sends.clear()

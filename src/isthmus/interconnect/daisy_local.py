@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from msgspec import structs
@@ -21,15 +20,13 @@ from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.pdu import GroupPdu, Offered, PointPdu
+from isthmus.interconnect.daisy_pieces import heap
 from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_tree import DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
 from isthmus.ordering.fifo import FifoOrder
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.window import GroupSettings
-
-MAX_OFFERED = 256
-"""Messages that a member of a star gives its server at a time."""
 
 
 class Arrival(NamedTuple):
@@ -120,8 +117,7 @@ class LocalGroup:
     def offer(self) -> None:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
         if self.through_server and self.server is not None:
-            messages = list(islice(self.through_server, MAX_OFFERED))
-            self.words.append(((self.server,), Offered(pack(messages))))
+            self.words.append(((self.server,), Offered(pack(heap(iter(self.through_server))))))
 
     def on_offer(self, link: ProcessId, offered: Offered, now: Nanos) -> None:
         """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.pdu import Ack, SeatReport, SeatState
-from isthmus.interconnect.daisy_flush import Agreement, agree
+from isthmus.interconnect.daisy_flush import Agreement, Holder, agree
 from isthmus.interconnect.daisy_local import Arrival, NewView
+from isthmus.interconnect.daisy_pieces import Pieces, cut, heap
 from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
@@ -36,17 +36,7 @@ SeatPdu = Batch | Ack | SeatReport | SeatState
 Sends = list[tuple[tuple[ProcessId, ...], SeatPdu]]
 Streams = list[deque[tuple[int, list[MessageId]]]]
 
-MAX_MESSAGES = 1024
-"""Of one batch."""
-
 _ALWAYS = 1 << 60
-
-
-class Holder(NamedTuple):
-    """Who holds a seat, and the view of the group behind it that decided so."""
-
-    epoch: int
-    process: ProcessId
 
 
 class ServersGroup:
@@ -87,6 +77,7 @@ class ServersGroup:
         self.holds: list[Hold] = []
         self.pending: deque[Clocked] = deque()
         self.states: dict[int, Sequence[Clocked]] = {}
+        self._pieces = Pieces()
         self.above: Sequence[Clocked] | None = None
         self.reports: list[list[int]] = []
         self.outgoing: Outgoing[Batch] = Outgoing((), settings.retry_after, now)
@@ -289,7 +280,7 @@ class ServersGroup:
         for seat, part in enumerate(self.group.parts):
             if seat != self.seat and now - self._heard_at[seat] >= self.settings.suspect_after:
                 self._heard_at[seat] = now
-                self.sends.append((self.tree.groups[part].everybody, self._state(False, True)))
+                self._say_state(self.tree.groups[part].everybody, False, True)
 
     # Streams
 
@@ -301,14 +292,17 @@ class ServersGroup:
 
     def _send_pending(self, now: Nanos) -> None:
         while self.installed and self.pending:
-            messages: list[Clocked] = []
-            while self.pending and len(messages) < MAX_MESSAGES:
-                message = self.pending.popleft()
-                if not self.record.has(id_of(message)):
-                    messages.append(message)
+            messages = heap(self._not_seen())
             if not messages:
                 return
             self._multicast(pack(messages), self.order.stamp(self.outgoing.sent + 1), now)
+
+    def _not_seen(self) -> Iterator[Clocked]:
+        """What is pending, as it is taken; without what has come by another way."""
+        while self.pending:
+            message = self.pending.popleft()
+            if not self.record.has(id_of(message)):
+                yield message
 
     def _multicast(self, messages: list[Message], stamp: list[int], now: Nanos) -> None:
         batch = Batch(self.view_number, self.seat, self.outgoing.sent + 1, stamp, 0, messages)
@@ -379,7 +373,7 @@ class ServersGroup:
         self.states[self.seat] = self._own_state
         others = self.others()
         if others:
-            self.sends.append((others, self._state(True, False)))
+            self._say_state(others, True, False)
         self._go_on(now)
 
     def complete(self, above: Sequence[Clocked], now: Nanos) -> None:
@@ -387,7 +381,7 @@ class ServersGroup:
         self.above = above
         others = self.others()
         if others:
-            self.sends.append((others, self._state(True, False)))
+            self._say_state(others, True, False)
         self._go_on(now)
 
     def _lacks(self, seat: int) -> bool:
@@ -402,10 +396,13 @@ class ServersGroup:
             if not self._lacks(seat):
                 continue
             holder = self.holders[seat].process
-            self.sends.append(((holder,), self._state(True, True)))
+            self._say_state((holder,), True, True)
             rest = tuple(each for each in self.tree.groups[part].everybody if each != holder)
             if rest:
-                self.sends.append((rest, self._state(False, True)))
+                self._say_state(rest, False, True)
+
+    def _say_state(self, destinations: tuple[ProcessId, ...], told: bool, asks: bool) -> None:
+        self.sends.extend((destinations, piece) for piece in cut(self._state(told, asks)))
 
     def _state(self, told: bool, asks: bool) -> SeatState:
         told = told and not self.closing
@@ -432,12 +429,14 @@ class ServersGroup:
             self.holders = latest
             self._begin_flush(now)
         if theirs == self.holders and state.told and not self.installed:
-            self.states.setdefault(seat, state.entries)
-            if self.holders[seat] == self._lowest() and self.above is None:
-                self.above = state.above
-            self._go_on(now)
+            whole = self._pieces.add(seat, state)
+            if whole is not None:
+                self.states.setdefault(seat, whole.entries)
+                if self.holders[seat] == self._lowest() and self.above is None:
+                    self.above = whole.above
+                self._go_on(now)
         if theirs != self.holders or state.asks:
-            self.sends.append(((link,), self._state(True, not self.installed and self._lacks(seat))))
+            self._say_state((link,), True, not self.installed and self._lacks(seat))
 
     def _makes_sense(self, state: SeatState) -> bool:
         told = (*state.entries, *(state.above or ()))
@@ -484,7 +483,11 @@ class ServersGroup:
     # The cold path
 
     def waiting(self) -> Iterator[Hold]:
-        return self.order.waiting() if self.installed else iter(())
+        return map(self.named, self.order.waiting() if self.installed else iter(()))
+
+    def named(self, hold: Hold) -> Hold:
+        """A hold by the process that holds the seat which is waited for."""
+        return hold._replace(awaited=self.holders[hold.awaited].process)
 
     def invariants(self) -> None:
         self.record.invariants()

@@ -132,8 +132,13 @@ class TotallyOrdering(AcknowledgingOrder):
         return (rank, number) if batch is None or lacking is None else (lacking, batch.stamp[lacking] - 1)
 
     def has_its_place(self) -> bool:
-        """At the failure point: nothing is in the log since the PDU before the missing one, so its place is here."""
+        """At the failure point: nothing is in the log since the PDU before the missing one, so its place is here.
+
+        Unless it has come, and names another that is missing, and that has none.
+        """
         rank, _ = self.missing()
+        if self._here(rank, self.expected[rank]) is not None:
+            return False
         pairs = enumerate(zip(self.expected, self._latest[rank], strict=True))
         return all(count == before for member, (count, before) in pairs if member != rank)
 

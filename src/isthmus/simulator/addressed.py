@@ -163,11 +163,8 @@ class AddressedSystem(ABC):
         for hold in endpoint.waiting():
             message = hold.batch.messages[0]
             what = f"{self._name(host.id)} holds {self._name(message.origin)}/{message.seq}"
-            awaited = self._awaited(hold.awaited)
+            awaited = self._name(hold.awaited)
             yield f"{what}, which waits until {hold.unit} {hold.number} of {awaited} is {hold.reason}"
-
-    def _awaited(self, awaited: int) -> str:
-        return self._name(awaited)
 
     @abstractmethod
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:

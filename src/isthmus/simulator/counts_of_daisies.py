@@ -20,6 +20,7 @@ from isthmus.core.pdu import Block, DaisyFrame, Parcel, Pdu
 from isthmus.interconnect.analysis import PARTS, daisy_header, daisy_hops, daisy_messages
 from isthmus.interconnect.cluster_analysis import message_cost
 from isthmus.interconnect.daisy import DaisyProcess
+from isthmus.interconnect.daisy_record import Causes, unpack_with
 from isthmus.interconnect.daisy_table import DaisyTable
 from isthmus.interconnect.daisy_tree import tree_of
 from isthmus.interconnect.simulation_table import Fixed
@@ -77,18 +78,26 @@ class CountingNetwork(Network):
             self.sent.lines.append((slot_of(source), slot_of(destination)))
             multicast = (pdu.group, batch.sender, batch.number)
             if multicast not in self.sent.headers:
-                self.sent.headers[multicast] = Header(len(batch.stamp), len(body_of(pdu)))
+                self.sent.headers[multicast] = Header(_entries(batch), len(body_of(pdu)))
         return super().arrivals(source, destination, pdu, now)
+
+
+def _entries(batch: Batch) -> int:
+    """Of the vector of the group that a batch is in, and of those that its messages carry beside it."""
+    ways = [way for message in batch.messages if isinstance(way := unpack_with(message)[1], Causes)]
+    return len(batch.stamp) + sum(len(way.group) + len(way.servers) for way in ways)
 
 
 class DaisyRig:
     """A daisy to count on."""
 
-    def __init__(self, table: DaisyTable, settings: GroupSettings = FAST) -> None:
+    def __init__(
+        self, table: DaisyTable, settings: GroupSettings = FAST, network: type[CountingNetwork] = CountingNetwork
+    ) -> None:
         names = _processes(table)
         self.tree = tree_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
         self.sent = Sent([], {}, {})
-        self._network = CountingNetwork(self.sent)
+        self._network = network(self.sent)
         directory = Directory([ProcessName(SYSTEM, name) for name in names])
         self.world = World(directory, self._network, self._network.sometimes, check=False)
         for slot in range(len(names)):

@@ -90,10 +90,6 @@ class SimulatedDaisy(AddressedSystem):
             return f"{group} of {self.system.name} has lost more members at a time than its resilience"
         return ""
 
-    def _awaited(self, awaited: int) -> str:
-        """In a servers' group it is a seat that is waited for, whoever holds it."""
-        return str(awaited)
-
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         endpoint = daisy_of(host)
         ids = {each.id for each in living}
