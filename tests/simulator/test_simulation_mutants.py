@@ -20,6 +20,8 @@ LIMIT = 300
 CAUGHT_AT = {
     "answers-forgotten": 24,
     "answers-not-awaited": 24,
+    "daisy-halt-ignored": 16,
+    "daisy-not-drained": 3,
     "daisy-recipients-kept-left-out": 7,
     "daisy-recipients-past-the-gap": 39,
     "daisy-recipients-safe-alone": 4,

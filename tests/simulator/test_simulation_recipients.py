@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.campaign import run_seed
-from isthmus.simulator.run import Outcome
+from isthmus.simulator.run import Outcome, Run
 from isthmus.simulator.standard import standard
 
 ONE_GROUP = """
@@ -47,6 +48,12 @@ def test_servers_crash_one_after_the_other_and_the_next_has_what_their_group_kep
     assert not failures(outcomes)
     reached = {case for each in outcomes for case in each.sometimes}
     assert {"server crashed", "crash inside a multicast", "view change", "relay", "held for a cause"} <= reached
+
+
+def test_what_members_tell_each_other_in_a_flush_is_not_in_the_trace() -> None:
+    run = Run(parse(ONE_GROUP, "five"), 1)
+    assert "view change" in run.play().sometimes
+    assert all(row.origin_seq for row in run.sink.events if row.event in ("hold", "deliver"))
 
 
 def test_below_hyper_servers_too() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from isthmus.core.endpoint import Carried, Outbox
+from isthmus.core.endpoint import Carried, Hold, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.interconnect.daisy_early_orders import ReceiptOrder, SeatOrder
@@ -48,7 +48,7 @@ class EarlyLocalGroup(LocalGroup):
 
     @property
     def is_quiet(self) -> bool:
-        return super().is_quiet and not self._turns
+        return super().is_quiet and not self._turns and not self.ahead
 
     # Up
 
@@ -187,6 +187,10 @@ class EarlyServersGroup(ServersGroup):
             self._too_early.append(batch)
         for each in ready:
             self._add(each)
+
+    def named(self, hold: Hold) -> Hold:
+        """Messages are waited for by their origin, and not by a seat."""
+        return hold if hold.unit == "message" else super().named(hold)
 
     # The flush
 

@@ -190,6 +190,7 @@ class PointGroup(LocalGroup):
 
     def settle_step(self) -> None:
         parcels = self.parcels
+        self.inner.holds.clear()  # of the flush: what the member holds are no messages that somebody waits for
         if self.flush is None:
             parcels.settle_step()
             self.words += parcels.sends

@@ -95,4 +95,4 @@ DAISY_CHANGE_MUTANTS: tuple[Mutant, ...] = (
         (DaisyProcess, "_of_before", _no_more_than_before),
     ),
 )
-"""All in a daisy that begins as one group of seven, and that five others join."""
+"""All in a daisy that begins as one group of six, and that three others join."""

@@ -263,9 +263,9 @@ _DAISIES: dict[str, str] = {
 
 
 def standard_changing_daisy() -> Source:
-    """Seven processes in one group that is too large, and five that come later; sorted by who talks to whom."""
-    processes = ", ".join(f'"p{number}"' for number in range(1, 13))
-    late = ", ".join(f'"p{number}"' for number in range(8, 13))
+    """Six processes in one group that is too large, and three that come later; sorted by who talks to whom."""
+    processes = ", ".join(f'"p{number}"' for number in range(1, 10))
+    late = ", ".join(f'"p{number}"' for number in (7, 8, 9))
     text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
     text += f"processes = [{processes}]\nstandby = [{late}]\n"
     text += "[systems.shop.daisy]\nsplit-above = 5\nmerge-below = 3\nreconsider = 100\n"
