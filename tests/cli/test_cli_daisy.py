@@ -16,7 +16,9 @@ from isthmus.simulator.oracles import judge
 from isthmus.trace.reader import read_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TWO_LEVELS, EXPLORED = (str(EXAMPLES / f"daisy-{name}.toml") for name in ("two-levels", "explored"))
+TWO_LEVELS, EXPLORED, RECIPIENTS = (
+    str(EXAMPLES / f"daisy-{name}.toml") for name in ("two-levels", "explored", "recipients")
+)
 
 Isthmus: TypeAlias = Callable[..., Finished]
 
@@ -26,10 +28,11 @@ def isthmus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return lambda *arguments: call(capsys, monkeypatch, *arguments)
 
 
-def test_run_sees_everything_through(isthmus: Isthmus, tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", [TWO_LEVELS, RECIPIENTS], ids=["everybody", "recipients"])
+def test_run_sees_everything_through(isthmus: Isthmus, tmp_path: Path, example: str) -> None:
     # The example suspects within 60 ms of virtual time; a real machine with other things to do needs more.
     file = tmp_path / "daisy.toml"
-    file.write_text(Path(TWO_LEVELS).read_text().replace('"60ms"', '"2s"'))
+    file.write_text(Path(example).read_text().replace('"60ms"', '"2s"'))
     trace = tmp_path / "trace"
     arguments = ["--rate", "20", "--size", "20", "--duration", "500ms", "--trace", str(trace), "-o", "json"]
     done = isthmus("run", str(file), "--site", "shop", *arguments)
@@ -40,6 +43,12 @@ def test_run_sees_everything_through(isthmus: Isthmus, tmp_path: Path) -> None:
     assert len(sends) == sum(done.json["accepted"].values()) > 0
     assert sum(len(event.destinations or ()) for event in sends) == done.json["delivered"]
     assert not judge(events, ("integrity", "agreement", "fifo", "causal")).violated
+
+
+def test_check_says_how_often_a_message_is_held(isthmus: Isthmus) -> None:
+    done = isthmus("check", RECIPIENTS)
+    assert done.code == 0
+    assert "in a group to recipients only, 2 members hold each" in " ".join(done.out.split())
 
 
 def test_explore_says_to_whom_each_message_goes(isthmus: Isthmus) -> None:

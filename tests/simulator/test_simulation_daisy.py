@@ -18,7 +18,7 @@ from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.run import Outcome, Run, promised
 from isthmus.simulator.soak import DAISIES
 from isthmus.simulator.sometimes import expected
-from isthmus.simulator.standard import standard
+from isthmus.simulator.standard import standard, standard_daisy
 
 SEEDS = (1, 2)
 
@@ -104,6 +104,13 @@ def test_in_a_star_only_the_server_multicasts_and_headers_are_one_number() -> No
 
 def test_servers_of_stars_crash_one_after_the_other_and_nothing_is_lost() -> None:
     outcomes = [run_seed(standard("star daisy", "causal"), seed) for seed in (1, 2, 3)]
+    assert not [explain(outcome) for outcome in outcomes if outcome.violated]
+    assert any("server crashed" in outcome.sometimes for outcome in outcomes)
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["two levels", "three levels"])
+def test_servers_that_forward_on_receipt_crash_and_nothing_is_lost_or_out_of_order(deep: bool) -> None:
+    outcomes = [run_seed(standard_daisy(deep, 'forward = "on-receipt"'), seed) for seed in (5, 6)]
     assert not [explain(outcome) for outcome in outcomes if outcome.violated]
     assert any("server crashed" in outcome.sometimes for outcome in outcomes)
 

@@ -61,7 +61,7 @@ def check(
                 tree.add_row(each["name"] or "topmost", each["delivery"], str(each["members"]), each["agent"] or "–")
             out.print(tree)
         if system.daisy is not None:
-            title = f"{system.name}: messages to any set of processes{changes_of(system.daisy.options)}"
+            title = f"{system.name}: messages to any set of processes{options_of(system.daisy.options)}"
             tree = table(title, "group", "members", "first server")
             for each in groups_of(system.daisy, system.processes):
                 tree.add_row(each["name"] or "topmost", each["members"], each["server"])
@@ -96,7 +96,11 @@ def groups_of(top: DaisyTable, processes: Sequence[str]) -> list[dict[str, str]]
     ]
 
 
-def changes_of(options: DaisyOptions) -> str:
-    if not options.changes:
-        return ""
-    return f"; groups of {options.merge_below} to {options.split_above}, which split and merge"
+def options_of(options: DaisyOptions) -> str:
+    """What is not as in every daisy."""
+    said = ""
+    if options.inside == "recipients":
+        said = f"; in a group to recipients only, {options.resilience + 1} members hold each"
+    if options.changes:
+        said += f"; groups of {options.merge_below} to {options.split_above}, which split and merge"
+    return said

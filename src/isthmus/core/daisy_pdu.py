@@ -54,8 +54,12 @@ class Settled(WirePdu, frozen=True, tag="settled"):
 
 
 class Offered(WirePdu, frozen=True, tag="offered"):
-    """To the server of a local group that is a star: the sender's own messages that the group has not had, in order."""
+    """To the server of a local group that is a star: the sender's own messages that the group has not had, in order.
 
+    They follow on the one with number `after`, with none left out, though numbers may be: of messages for the dead.
+    """
+
+    after: Number
     messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
 
 

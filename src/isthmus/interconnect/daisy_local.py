@@ -117,20 +117,17 @@ class LocalGroup:
     def offer(self) -> None:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
         if self.through_server and self.server is not None:
-            self.words.append(((self.server,), Offered(pack(heap(iter(self.through_server))))))
+            after = self.record.seen.get(self.id, 0)
+            self.words.append(((self.server,), Offered(after, pack(heap(iter(self.through_server))))))
 
     def on_offer(self, link: ProcessId, offered: Offered, now: Nanos) -> None:
         """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""
         if self.server != self.id or link not in self.member.view.members or not self.tree.options.star:
             return
-        taken = []
         latest = max(self.record.seen.get(link, 0), self._offered.get(link, 0))
-        for packed in offered.messages:
-            message = unpack(packed)
-            if message is not None and message.origin == link and message.seq == latest + 1:
-                taken.append(message)
-                latest += 1
-        if taken:
+        found = [message for packed in offered.messages if (message := unpack(packed)) is not None]
+        taken = [message for message in found if message.origin == link and message.seq > latest]
+        if taken and offered.after <= latest:
             self.send(taken, now)
 
     def turn(self, now: Nanos) -> None:

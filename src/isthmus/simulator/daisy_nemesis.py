@@ -59,7 +59,9 @@ class LocalNemesis(Nemesis):
         return len((self._whole - sound) | suspected | set(slots)) <= self._resilience
 
     def _coming(self) -> list[Sequence[ProcessId]]:
-        """Views that are decided and not in force are those that the next quorum is counted in."""
+        """Where views come into force later, the next quorum is counted in the one that is decided."""
+        if not self._resilience:
+            return super()._coming()
         living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
         return [*super()._coming(), *(group_of(host).view.members for host in living)]
 
