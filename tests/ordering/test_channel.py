@@ -207,6 +207,15 @@ def test_numbers_beyond_the_bound_do_not_keep_the_next_ones_out() -> None:
     assert numbers(stream.accept(batch(1))) == [1, 2]
 
 
+def test_gaps_are_what_is_missing_between_two_numbers_and_nothing_else() -> None:
+    stream: Incoming[Batch] = Incoming()
+    for number in (1, 4, 5, 8):
+        stream.accept(batch(number))
+    assert list(stream.gaps(0, 10)) == [(2, 3), (6, 7), (9, 10)]
+    assert list(stream.gaps(2, 6)) == [(3, 3), (6, 6)]
+    assert list(stream.gaps(5, 5)) == []
+
+
 def test_a_stream_begins_behind_what_came_before() -> None:
     stream: Incoming[Batch] = Incoming(after=7)
     assert stream.accept(batch(7)) == []

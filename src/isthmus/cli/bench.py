@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from isthmus.benchmarks import core, kills, memory, mutants, wan
-from isthmus.cli import bench_acknowledged, bench_audit, bench_hierarchies, bench_source
+from isthmus.benchmarks import core, daisies, kills, memory, mutants, wan
+from isthmus.cli import bench_acknowledged, bench_audit, bench_daisies, bench_hierarchies, bench_source
 from isthmus.cli.console import (
     HOLDS,
     VIOLATED,
@@ -40,6 +40,7 @@ class Name(StrEnum):
     AUDIT = "audit"
     SOURCE = "source"
     HIERARCHIES = "hierarchies"
+    DAISIES = "daisies"
     ACKNOWLEDGED = "acknowledged"
 
 
@@ -58,6 +59,7 @@ def bench(
     audit_case: Annotated[str, typer.Option(help="audit: only the case of this name, or those with this in it.")] = "",
     rows: Annotated[int, typer.Option(help="source: how many rows.", min=10_000)] = 1_000_000,
     traces: Annotated[Path | None, typer.Option(help="hierarchies, acknowledged: keep the traces here.")] = None,
+    runs: Annotated[int, typer.Option(help="daisies: runs with crashes, of each kind.", min=1)] = daisies.RUNS,
     pdus: Annotated[int, typer.Option(help="acknowledged: PDUs of the long run of TO and of PO.", min=0)] = 20_000,
     within: Annotated[float, typer.Option(help="acknowledged: seconds for each of them to send.", min=1)] = 1800,
     output: OutputOption = Output.HUMAN,
@@ -72,6 +74,7 @@ def bench(
         Name.AUDIT: lambda output: bench_audit.bench(audit_deliveries, audit_case, output),
         Name.SOURCE: lambda output: bench_source.bench(rows, output),
         Name.HIERARCHIES: lambda output: bench_hierarchies.bench(traces, output),
+        Name.DAISIES: lambda output: bench_daisies.bench(runs, output),
         Name.ACKNOWLEDGED: lambda output: bench_acknowledged.bench(pdus, within, traces, output),
     }
     results: dict[str, Any] = {}

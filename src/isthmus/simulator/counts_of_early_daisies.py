@@ -12,8 +12,8 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Delivered
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
-from isthmus.core.message import Batch
-from isthmus.core.pdu import DaisyFrame, Pdu
+from isthmus.core.message import Batch, Message
+from isthmus.core.pdu import DaisyFrame, Offered, Parcel, Pdu
 from isthmus.interconnect.analysis import PARTS
 from isthmus.interconnect.daisy import DaisyProcess
 from isthmus.interconnect.daisy_record import unpack
@@ -28,13 +28,13 @@ CAUSE, LARGE = b"cause", b"large"
 SERVER, OTHER, ANSWERER, _SEAT, FAR = range(5)
 
 
-def _daisy(forward: Forward, size: int, parts: int) -> DaisyTable:
-    return structs.replace(even_daisy(size * parts, parts, 2), options=DaisyOptions(forward=forward))
+def _daisy(options: DaisyOptions, size: int, parts: int) -> DaisyTable:
+    return structs.replace(even_daisy(size * parts, parts, 2), options=options)
 
 
 def across(forward: Forward, size: int, settings: GroupSettings = FAST) -> Sent:
     """One message from the last of the first of three groups to the last of all: neither is a server."""
-    return DaisyRig(_daisy(forward, size, PARTS), settings).send(size - 1, (PARTS * size - 1,))
+    return DaisyRig(_daisy(DaisyOptions(forward=forward), size, PARTS), settings).send(size - 1, (PARTS * size - 1,))
 
 
 def count_vectors() -> list[Row]:
@@ -86,19 +86,28 @@ class UnevenNetwork(CountingNetwork):
     def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
         arrivals = super().arrivals(source, destination, pdu, now)
         takes = 1
-        if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Batch):
-            found = [message.payload for each in pdu.pdu.messages if (message := unpack(each)) is not None]
+        messages = _messages_of(pdu)
+        if messages:
+            found = [message.payload for each in messages if (message := unpack(each)) is not None]
             takes = self.large_takes if LARGE in found else 1
             if (source, destination) == (OTHER, SERVER):
                 takes = self.cause_takes
         return [at + (takes - 1) * MILLISECOND for at in arrivals]
 
 
+def _messages_of(pdu: Pdu) -> list[Message]:
+    """The messages that a word brings, in whichever way local groups send them."""
+    word = pdu.pdu if isinstance(pdu, DaisyFrame) else None
+    if isinstance(word, Parcel):
+        word = word.batch
+    return word.messages if isinstance(word, (Batch, Offered)) else []
+
+
 class LateCause(DaisyRig):
     """Of three: one writes to another group, and to a fellow, who writes to the other group too, and at length."""
 
-    def __init__(self, forward: Forward, cause_takes: int, large_takes: int) -> None:
-        super().__init__(_daisy(forward, 3, 2), UNIFORM, UnevenNetwork)
+    def __init__(self, options: DaisyOptions, cause_takes: int, large_takes: int) -> None:
+        super().__init__(_daisy(options, 3, 2), UNIFORM, UnevenNetwork)
         assert isinstance(self._network, UnevenNetwork)
         self._network.cause_takes, self._network.large_takes = cause_takes, large_takes
         self.delivered: dict[bytes, Nanos] = {}
@@ -128,7 +137,7 @@ def count_delay() -> list[Row]:
     for cause, large in ((6, 1), (6, 3), (9, 3), (12, 5)):
         expected = {"on-delivery": cause + 2 * large, "on-receipt": max(cause + 2, 1 + 3 * large)}
         for forward in get_args(Forward):
-            counted = [round(LateCause(forward, cause, large).play() / MILLISECOND)]
+            counted = [round(LateCause(DaisyOptions(forward=forward), cause, large).play() / MILLISECOND)]
             rows.append(row(f"c = {cause}, e = {large}, {forward}", "hops", expected[forward], counted))
     return rows
 

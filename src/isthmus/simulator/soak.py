@@ -47,9 +47,16 @@ CLUSTERS = ("clusters-two-layers", "clusters-fig-2", "clusters-mixed")
 ACKNOWLEDGED = ("to-hall", "po-hall", "to-joined")
 """Both protocols on their media, with losses of up to 30 % at every entity; and both joined with a group."""
 
-DAISIES = ("daisy-two-levels", "daisy-three-levels", "daisy-changing", "daisy-star", "daisy-recipients")
+DAISIES = (
+    "daisy-two-levels",
+    "daisy-three-levels",
+    "daisy-changing",
+    "daisy-star",
+    "daisy-recipients",
+    "daisy-on-receipt",
+)
 """Servers and hyper-servers that crash: in an even tree, in an uneven one, in one that changes, as centres of stars,
-and in groups where only k + 1 members hold a message."""
+in groups where only k + 1 members hold a message, and where they forward what they cannot deliver yet."""
 
 CHUNK = 8
 """Seeds that a worker runs in one go."""
