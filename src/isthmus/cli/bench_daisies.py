@@ -8,7 +8,7 @@ from isthmus.benchmarks import daisies
 from isthmus.cli.console import HOLDS, VIOLATED, Output, out, progress_bar, table
 from isthmus.core.ids import MILLISECOND
 
-PROMISED = {"plain": 2, "1 on receipt": 1, "2 recipients, k = 1": 1, "2 recipients, k = 2": 2, "3 star": 2}
+PROMISED = {"plain": 2, "1 on receipt": 2, "2 recipients, k = 1": 1, "2 recipients, k = 2": 2, "3 star": 2}
 """Crashes at once in a group of five that an option has to survive."""
 
 

@@ -9,7 +9,9 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 640, 400
-LEFT, RIGHT, TOP, BOTTOM = 60, 180, 40, 50
+RIGHT, TOP, BOTTOM = 180, 40, 50
+CHARACTER = 7
+"""No digit is wider than this at the size of labels."""
 COLOURS = ("#1f6fb2", "#c0392b", "#27824a", "#8a5a00", "#6b3fa0", "#00808a", "#b0306a", "#555555")
 TICKS = 5
 LINE_HEIGHT = 14
@@ -39,9 +41,11 @@ def line_chart(
     scale = _powers if logarithmic else _steps
     along, aside = scale([x for x, _ in points]), scale([y for _, y in points])
 
+    margin = 18 + CHARACTER * max(len(up), *(len(_number(tick)) for tick in aside.ticks))
+
     def place(x: float, y: float) -> tuple[float, float]:
         return (
-            round(LEFT + along.share(x) * (WIDTH - LEFT - RIGHT), 1),
+            round(margin + along.share(x) * (WIDTH - margin - RIGHT), 1),
             round(HEIGHT - BOTTOM - aside.share(y) * (HEIGHT - TOP - BOTTOM), 1),
         )
 
@@ -50,9 +54,9 @@ def line_chart(
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {font}>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{LEFT}" y="22" font-size="14">{escape(title)}</text>',
-        _text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - BOTTOM, across, dy=38, anchor="middle"),
-        _text(LEFT, TOP - 6, up, anchor="middle"),
+        f'<text x="{margin}" y="22" font-size="14">{escape(title)}</text>',
+        _text(margin + (WIDTH - margin - RIGHT) / 2, HEIGHT - BOTTOM, across, dy=38, anchor="middle"),
+        _text(margin - 8, TOP - 12, up, anchor="end"),
     ]
     for tick in along.ticks:
         x, y = place(tick, bottom)
