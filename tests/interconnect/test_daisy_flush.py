@@ -203,6 +203,8 @@ def test_two_servers_that_are_new_at_once_find_each_other() -> None:
     first, second = (
         ServersGroup(process, PAIRS, PAIRS.groups[0], seat, 2, (), settings, 0) for seat, process in ((0, 1), (1, 3))
     )
+    for group in (first, second):
+        group.vouched(0)
     first.receive(2, SeatState([(2, 1), (1, 2)], True, [], None, False), 0)
     second.receive(0, SeatState([(1, 0), (2, 3)], True, [], None, False), 0)
     assert (first.installed, second.installed) == (True, True)
@@ -216,6 +218,8 @@ def test_two_servers_that_are_new_at_once_find_each_other() -> None:
             group.sends.clear()
             for word in words:
                 other.receive(group.id, word, now)
+            if other.unvouched:
+                other.vouched(now)
         if now < settings.suspect_after:
             assert first.others() == (2,), "silence is no news before it has lasted for a while"
     assert (first.others(), second.others()) == ((3,), (1,))

@@ -121,3 +121,15 @@ def test_a_campaign_over_small_local_groups_does_not_wait_for_what_cannot_happen
     cases = set(expected(parse(text, file)))
     assert {"server crashed", "crash in a flush of servers", "view change"} <= cases
     assert not {"crash in a view change", "coordinators competed", "proposal taken over"} & cases
+
+
+def test_servers_that_were_taken_for_dead_at_once_have_no_say() -> None:
+    """Two of them had each formed a view with the successor of the other, and an effect came in before its cause."""
+    outcome = run_seed(example("daisy-three-levels.toml"), 100437)
+    assert not outcome.violated, explain(outcome)
+    assert not outcome.outside
+
+
+def test_a_group_that_lost_its_quorum_while_a_view_began_is_beyond_the_model() -> None:
+    outcome = run_seed(example("daisy-two-levels.toml"), 200016)
+    assert outcome.outside == "group c of shop has lost its quorum"

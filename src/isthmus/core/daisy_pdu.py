@@ -41,6 +41,20 @@ class SeatReport(WirePdu, frozen=True, tag="seat-report"):
     reported: Vector
 
 
+class Vouch(WirePdu, frozen=True, tag="vouch"):
+    """From the server of a group: am I still? Asked again in the same words until it is answered."""
+
+    view: Number
+    number: Number
+
+
+class Vouched(WirePdu, frozen=True, tag="vouched"):
+    """Answer: in this view you are."""
+
+    view: Number
+    number: Number
+
+
 class Unsettled(WirePdu, frozen=True, tag="unsettled"):
     """To the server of a group: are these stable beyond the group?"""
 
@@ -143,4 +157,4 @@ class DaisyFrame(WirePdu, frozen=True, tag="daisy"):
 
     group: Number
     generation: Number
-    pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered | PointPdu | ChangePdu
+    pdu: GroupPdu | SeatState | SeatReport | Vouch | Vouched | Unsettled | Settled | Offered | PointPdu | ChangePdu

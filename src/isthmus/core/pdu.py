@@ -30,6 +30,8 @@ from isthmus.core.daisy_pdu import (
     Settled,
     Standing,
     Unsettled,
+    Vouch,
+    Vouched,
     Welcome,
 )
 from isthmus.core.group_pdu import (
@@ -127,6 +129,8 @@ __all__ = [
     "Standing",
     "Status",
     "Unsettled",
+    "Vouch",
+    "Vouched",
     "Welcome",
 ]
 

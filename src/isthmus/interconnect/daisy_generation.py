@@ -31,6 +31,8 @@ from isthmus.core.pdu import (
     SeatState,
     Settled,
     Unsettled,
+    Vouch,
+    Vouched,
     Welcome,
 )
 from isthmus.interconnect.daisy_early import EarlyLocalGroup, EarlyServersGroup, forward
@@ -39,6 +41,7 @@ from isthmus.interconnect.daisy_point import PointGroup
 from isthmus.interconnect.daisy_record import id_of
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_tree import DaisyTree
+from isthmus.interconnect.daisy_vouch import Vouching
 from isthmus.ordering.window import GroupSettings
 
 MAX_ASKED = 256
@@ -79,6 +82,7 @@ class DaisyGeneration:
         self.local = local_group(owner, tree, self.path[0], self.settings, now)
         self.local.record.seen.update(marks)
         self.levels: list[Level] = [self.local]
+        self.vouching = Vouching(self.levels)
         self.unstable: dict[MessageId, Clocked] = {}
         self.clock = clock
         self.ending = False
@@ -144,6 +148,8 @@ class DaisyGeneration:
         elif isinstance(pdu, Settled):
             if link == level.server:
                 self._settled(place, [MessageId(*each) for each in pdu.ids], out)
+        elif isinstance(pdu, (Vouch, Vouched)):
+            self.vouching.hear(place, link, pdu)
         elif isinstance(level, ServersGroup):
             if isinstance(pdu, (Batch, Ack, SeatReport, SeatState)):
                 level.receive(link, pdu, now)
@@ -161,6 +167,7 @@ class DaisyGeneration:
             for level in self.levels[1:]:
                 level.wake(now)
             self.local.offer()
+            self.vouching.wake()
             self._settle(now, out)
             self._catch_up(out)
             self._ask(out)
@@ -189,6 +196,8 @@ class DaisyGeneration:
                         self._new_view(place, now, out)
                     else:
                         self._arrived(place, item, now, out)
+                if isinstance(level, ServersGroup) and level.unvouched:
+                    moved = self._vouched(place, level, now) or moved
                 if isinstance(level, ServersGroup) and level.wants_above:
                     moved = self._tell_down(place, now) or moved
             if self._early:
@@ -249,6 +258,14 @@ class DaisyGeneration:
         if isinstance(servers, EarlyServersGroup):
             servers.floor = dict(level.record.seen)
         self.levels.append(servers)
+
+    def _vouched(self, place: int, level: ServersGroup, now: Nanos) -> bool:
+        """A flush waits until the group behind our seat has said, since it began, that we are its server."""
+        if not level.vouched_in:
+            level.vouched_in = self.vouching.want(place - 1)
+        if self.vouching.is_done(place - 1, level.vouched_in):
+            level.vouched(now)
+        return not level.unvouched
 
     def _tell_down(self, place: int, now: Nanos) -> bool:
         """A flush waits for what is above it. We know that if we have once been in a view there, in this seat."""
@@ -331,6 +348,10 @@ class DaisyGeneration:
         self.local.words.clear()
         out.stopped = inner.stopped
         inner.clear()
+        self.vouching.settle()
+        for destinations, group, question in self.vouching.words:
+            self._say(out, destinations, group, question)
+        self.vouching.words.clear()
         for level in self.levels[1:]:
             assert isinstance(level, ServersGroup)
             level.settle_step()
@@ -345,7 +366,7 @@ class DaisyGeneration:
         out: Outbox,
         destinations: tuple[ProcessId, ...],
         group: int,
-        pdu: GroupPdu | SeatState | SeatReport | Unsettled | Settled | Offered | PointPdu,
+        pdu: GroupPdu | SeatState | SeatReport | Vouch | Vouched | Unsettled | Settled | Offered | PointPdu,
     ) -> None:
         out.sends.append((destinations, DaisyFrame(group, self.tree.generation, pdu)))
 

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from isthmus.core.message import Clocked
 from isthmus.core.pdu import SeatState
+from isthmus.interconnect.daisy_tree import DaisyTree
 
 MAX_MESSAGES = 1024
 MAX_BYTES = 1 << 20
@@ -40,6 +41,13 @@ def cut(state: SeatState) -> list[SeatState]:
     pieces = [structs.replace(each, piece=number, pieces=len(pieces)) for number, each in enumerate(pieces)]
     pieces[-1] = structs.replace(pieces[-1], asks=state.asks)
     return pieces
+
+
+def makes_sense(state: SeatState, tree: DaisyTree) -> bool:
+    """Whether it speaks of processes that there are."""
+    told = (*state.entries, *(state.above or ()))
+    holders = {process for _, process in state.holders}
+    return tree.knows(holders) and all(tree.knows((message.origin, *message.destinations)) for message in told)
 
 
 class Pieces:

@@ -25,7 +25,7 @@ from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.pdu import Ack, SeatReport, SeatState
 from isthmus.interconnect.daisy_flush import Agreement, Holder, agree
 from isthmus.interconnect.daisy_local import Arrival, NewView
-from isthmus.interconnect.daisy_pieces import Pieces, cut, heap
+from isthmus.interconnect.daisy_pieces import Pieces, cut, heap, makes_sense
 from isthmus.interconnect.daisy_record import Record, id_of, pack, unpack
 from isthmus.interconnect.daisy_tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.causal import CausalOrder
@@ -42,7 +42,7 @@ _ALWAYS = 1 << 60
 class ServersGroup:
     """One seat, as long as this process holds it. `installed` is False from the first word of a flush to its end.
 
-    While it is `closing` it cannot tell yet what it has (docs/design/daisy-on-receipt.md).
+    It can tell nothing while it is `closing` (docs/design/daisy-on-receipt.md) or `unvouched` (`daisy_vouch.py`).
 
     `reports[s]` is what the holder of seat s says that everybody below it has: so many batches of each seat's stream
     and, in the last place, so many messages of the flush that the view began with.
@@ -71,6 +71,8 @@ class ServersGroup:
         self.installed = False
         self.began = False
         self.closing = False
+        self.unvouched = False
+        self.vouched_in = 0
         self.record = Record()
         self.order = self._make_order()
         self.sends: Sends = []
@@ -361,15 +363,22 @@ class ServersGroup:
         if self.installed:
             self._own_state = [*self.record.kept.values(), *self.pending]
             self.installed = False
-        self.states = {} if self.closing else {self.seat: self._own_state}
-        self.above = None
+        self.states, self.above = {}, None
+        self.unvouched, self.vouched_in = True, 0
         self._unacknowledged.clear()
         self._ask_again(now)
         self._go_on(now)
 
+    def vouched(self, now: Nanos) -> None:
+        """The group behind our seat says that we speak for it."""
+        self.unvouched = False
+        self._tell(self._own_state, now)
+
     def _tell(self, entries: Sequence[Clocked], now: Nanos) -> None:
         """Tell the others what we have, as we could not when the flush began."""
         self._own_state = list(entries)
+        if self.closing or self.unvouched:
+            return
         self.states[self.seat] = self._own_state
         others = self.others()
         if others:
@@ -405,7 +414,7 @@ class ServersGroup:
         self.sends.extend((destinations, piece) for piece in cut(self._state(told, asks)))
 
     def _state(self, told: bool, asks: bool) -> SeatState:
-        told = told and not self.closing
+        told = told and not self.closing and not self.unvouched
         above = self.above if told and self._lowest().process == self.id else None
         return SeatState(
             [(each.epoch, each.process) for each in self.holders],
@@ -418,7 +427,7 @@ class ServersGroup:
     def _on_state(self, link: ProcessId, state: SeatState, now: Nanos) -> None:
         theirs = [Holder(*each) for each in state.holders]
         seat = next((each for each, holder in enumerate(theirs) if holder.process == link), None)
-        if len(theirs) != self.size or seat is None or seat == self.seat or not self._makes_sense(state):
+        if len(theirs) != self.size or seat is None or seat == self.seat or not makes_sense(state, self.tree):
             return
         latest = [max(pair) for pair in zip(self.holders, theirs, strict=True)]
         if latest[self.seat].process != self.id:
@@ -437,13 +446,6 @@ class ServersGroup:
                 self._go_on(now)
         if theirs != self.holders or state.asks:
             self._say_state((link,), True, not self.installed and self._lacks(seat))
-
-    def _makes_sense(self, state: SeatState) -> bool:
-        told = (*state.entries, *(state.above or ()))
-        processes = {process for _, process in state.holders}
-        return self.tree.knows(processes) and all(
-            self.tree.knows((message.origin, *message.destinations)) for message in told
-        )
 
     def _go_on(self, now: Nanos) -> None:
         """Begin a view if all is told; if only the group above is missing, there is a server who can ask it."""

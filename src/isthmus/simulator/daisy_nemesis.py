@@ -128,12 +128,20 @@ class DaisyNemesis:
         """The name of a group that cannot go on: too many of its latest view have crashed. Empty if there is none."""
         latest: dict[tuple[int, int], View] = {}
         trees: dict[int, DaisyTree] = {}
-        for host in self.living():
+        needed = set()
+        for slot in self.slots:
+            host = self.world.hosts.get(slot)
+            if host is None:
+                continue
+            # A process that crashed as soon as it was in a view was in it: the others cannot go back.
             tree, view = daisy_of(host).tree, group_of(host).view
-            group = (tree.generation, tree.home[slot_of(host.id)])
+            group = (tree.generation, tree.home[slot])
             trees[tree.generation] = tree
             latest[group] = max(latest.get(group, view), view)
-        for (generation, number), view in sorted(latest.items()):
+            if host.alive:
+                needed.add(group)
+        for generation, number in sorted(needed):
+            view = latest[generation, number]
             if not is_quorum([each for each in view.members if each not in self.world.crashed], view.members):
                 return f"group {trees[generation].groups[number].name or 'of all'}"
         return ""
