@@ -134,8 +134,9 @@ def test_a_holder_tells_what_it_has_when_its_group_has_delivered_what_it_forward
     wires.under_way[A1, B2].clear()
     wires.arrive(B2, A1)
     assert set(map(bool, wires.told(A1, B2))) == {False}
+    wires.arrive(A1, A3)
     wires.send(A3, C2, b"in the flush")
-    wires.arrive(A3, A1)
+    wires.arrive(A3, A1)  # and that a3 vouches for a1
     assert not wires.batches(A1, B2)
     wires.arrive(A2, A1)
     assert wires.told(A1, B2)[-1] == [b"cause", b"effect", b"in the flush"]
