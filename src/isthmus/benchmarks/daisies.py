@@ -125,7 +125,8 @@ def trial(options: DaisyOptions, at_once: int, runs: int, progress: Callable[[],
         (system,) = run.systems
         system.nemesis = AtOnce(run.world, system.slots, at_once, seed)
         outcome = run.play()
-        if outcome.violated:
+        # Also of a run that has left the model of its option: what is lost there is what the option costs.
+        if outcome.report.violated or outcome.stuck or outcome.broken:
             found = [violation.why for violation in outcome.report.violations]
             reasons.append(next(iter([*found, outcome.stuck, outcome.broken])))
         progress()

@@ -29,7 +29,7 @@ def _print(found: list[daisies.Option]) -> None:
         for where, cost in (("its own group", option.inside), ("another group", option.across)):
             counts = (str(cost.header), str(cost.copies), str(cost.words), f"{cost.delay // MILLISECOND} ms")
             listing.add_row(option.name, where, *counts)
-        listing.add_row(option.name, "another, after a late cause", "", "", "", f"{option.late // MILLISECOND} ms")
+        listing.add_row(option.name, "another, late cause", "", "", "", f"{option.late // MILLISECOND} ms")
     out.print(listing)
     title = f"runs with a promise broken, of {found[0].trials[0].runs} with so many crashes at once in one group"
     listing = table(title, "option", *(str(count) for count in daisies.AT_ONCE), "promised")
