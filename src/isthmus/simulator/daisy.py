@@ -96,6 +96,11 @@ class SimulatedDaisy(AddressedSystem):
         gone = [member for member in endpoint.local.member.view.members if member not in ids]
         if gone:
             return f"is in a view with {self._name(gone[0])}, which is gone"
+        for each in living:
+            other = daisy_of(each)
+            if each.id in endpoint.local.member.view.members and other.tree.generation == endpoint.tree.generation:
+                if other.local.member.view.number > endpoint.local.member.view.number:
+                    return f"is in an earlier view than {self._name(each.id)}, which may be without it"
         if endpoint.is_outside:
             return "has not been let in"
         if endpoint.is_changing:
