@@ -140,7 +140,7 @@ def test_a_process_that_slept_through_a_change_is_told_that_it_is_over() -> None
 
 
 def test_no_run_of_a_sample_breaks_a_promise_and_crashes_fall_into_changes() -> None:
-    outcomes = [run_seed(standard("changing daisy", "causal"), seed) for seed in (2, 5)]
+    outcomes = [run_seed(standard("changing daisy", "causal"), seed) for seed in (6, 8)]
     assert not [(outcome.seed, outcome.stuck, outcome.broken) for outcome in outcomes if outcome.violated]
     reached = {case for outcome in outcomes for case in outcome.sometimes}
     assert {"groups changed", "let in", "server crashed", "crash in a change of groups"} <= reached

@@ -94,6 +94,7 @@ class DaisyProcess:
         self._poll = Poll()
         self._last_message = b""
         self._stopped = ""
+        self._over = OUTSIDE
         self._knocks: dict[ProcessId, Nanos] = {}
         self._told: tuple[ProcessId, Census] | None = None
         self._silent_for = 0
@@ -199,6 +200,7 @@ class DaisyProcess:
         if now >= self._next_poll:
             self._next_poll = now + self.settings.heartbeat
             self._wait_for_beginners(now)
+            self._ask_whether_it_is_over(out)
             if self._leaving and not self.halted and not self.waiting_to_send:
                 self.current.leave(now, out)
             if self.is_outside:
@@ -308,6 +310,12 @@ class DaisyProcess:
             if self.former is not None or now < until:
                 self.local.member.detector.heard(each, now)
 
+    def _ask_whether_it_is_over(self, out: Outbox) -> None:
+        """Those who were in our former group may all be dead. Those who are in the present one can tell as well."""
+        others = tuple(each for each in self.local.view.members if each != self.id)
+        if self.former is not None and others:
+            out.sends.append((others, DaisyFrame(TOP, self.former.tree.generation, Halt())))
+
     def _stop(self, out: Outbox) -> None:
         """The others have gone on without us."""
         self._stopped = out.stopped = EXCLUDED
@@ -317,6 +325,10 @@ class DaisyProcess:
             self.former.receive(link, [frame], now, self._aside)
             self._carry_former(out)
         else:
+            self._say_whether_it_is_over(link, frame, out)
+
+    def _say_whether_it_is_over(self, link: LinkId, frame: DaisyFrame, out: Outbox) -> None:
+        if frame.generation <= self._over:
             out.sends.append(((link,), DaisyFrame(frame.group, frame.generation, Over())))
 
     def _carry_former(self, out: Outbox) -> None:
@@ -327,7 +339,10 @@ class DaisyProcess:
         out.sends += aside.sends
         out.holds += aside.holds
         out.carried += aside.carried
-        if aside.stopped or former.is_over:
+        if former.is_over:
+            self._over, self.former = former.tree.generation, None
+        elif aside.stopped:
+            # Its group took us for dead, so we shall not hear when it is over; others will tell those who ask.
             self.former = None
         aside.clear()
 
@@ -338,14 +353,15 @@ class DaisyProcess:
             if self.is_outside:
                 self._begin(frame.generation, pdu.last, now, out)
         elif isinstance(pdu, Over):
+            if frame.generation < self.tree.generation:
+                self._over = max(self._over, frame.generation)
             if self.former is not None and frame.generation == self.former.tree.generation:
                 self.former = None
             elif frame.generation == self.tree.generation:
                 # Everybody has begun the next one: we were taken for dead.
                 self._stop(out)
         elif frame.generation < self.tree.generation:
-            if self.former is None:
-                out.sends.append(((link,), DaisyFrame(frame.group, frame.generation, Over())))
+            self._say_whether_it_is_over(link, frame, out)
         elif frame.generation == self.tree.generation and self.options.changes and self.tree.knows((link,)):
             if isinstance(pdu, Halt):
                 self.halted = True
