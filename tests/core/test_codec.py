@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.codec import MAX_FRAME, VERSION, FrameError, FrameReader, body_of, decode_all, decode_body, encode
-from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, MAX_PAYLOAD, Batch, Message
+from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_ENVELOPE, MAX_MEMBERS, MAX_PAYLOAD, Batch, Message
 from isthmus.core.pdu import Ack, Join, Pdu, Status
 from pdu_strategies import KINDS, pdus
 
@@ -103,7 +103,7 @@ def test_what_does_not_fit_a_frame_is_not_encoded() -> None:
         msgspec.msgpack.encode(("join", None)),
         msgspec.msgpack.encode(("batch", 1, 2, 3, [0] * (2 * MAX_MEMBERS + 1), 0, [])),
         msgspec.msgpack.encode(("batch", 1, 2, 3, [], 0, [(1, 1, b"")] * (MAX_BATCH_MESSAGES + 1))),
-        msgspec.msgpack.encode(("batch", 1, 2, 3, [], 0, [(1, 1, bytes(MAX_PAYLOAD + 1))])),
+        msgspec.msgpack.encode(("batch", 1, 2, 3, [], 0, [(1, 1, bytes(MAX_PAYLOAD + MAX_ENVELOPE + 1))])),
         msgspec.msgpack.encode(("batch", 1, 2, 3, [], 0, [(1, 1, "text")])),
         msgspec.msgpack.encode(("status", 1, 2, 3, [], [(1, 2)] * (MAX_MEMBERS + 1), [], 0)),
         msgspec.msgpack.encode(("status", 1, 2, 3, [], [(1, 2, 3)], [], 0)),

@@ -12,8 +12,7 @@ from msgspec import structs
 from runtime_support import run_test, until
 
 from isthmus.core.ids import SECOND, ProcessId
-from isthmus.core.message import Addressed
-from isthmus.interconnect.daisy_record import MAX_ENVELOPED
+from isthmus.core.message import MAX_PAYLOAD, Addressed
 from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.daisy import WINDOW, DaisyDriver, DaisySite
@@ -119,7 +118,7 @@ def test_a_sender_waits_for_credit_and_is_refused_when_the_daisy_ends() -> None:
             with pytest.raises(ValueError, match="one or more processes of this system"):
                 await first.send(wrong, b"x")
         with pytest.raises(ValueError, match="send it in pieces"):
-            await first.send([last], bytes(MAX_ENVELOPED + 1))
+            await first.send([last], bytes(MAX_PAYLOAD + 1))
         sends = [asyncio.ensure_future(first.send([last, last], b"x")) for _ in range(WINDOW + 1)]
         await asyncio.sleep(0)
         assert [task.done() for task in sends] == [True] * WINDOW + [False]

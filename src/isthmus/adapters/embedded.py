@@ -37,6 +37,7 @@ from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.assembly import MemberFactory, OrderName, SystemSpec, group_member, provide_medium, start_member
+from isthmus.runtime.daisy import is_at_rest
 from isthmus.runtime.hub import Hub
 from isthmus.runtime.loop import run
 from isthmus.runtime.member import MemberDriver
@@ -246,7 +247,13 @@ async def run_child(spec: SystemSpec, options: argparse.Namespace) -> Outcome:
         listener = listen(spec.addresses[slot_of(process)])
     discard: OnBatch | None = None if application else lambda batch: None
     driver = await start_member(spec, process, listener, on_batch=discard, joining=options.joining)
-    node = Node({str(names.name(process)): driver}, stop_timeout=options.stop_timeout, together=options.together)
+    daisy = spec.daisy is not None
+    node = Node(
+        {str(names.name(process)): driver},
+        stop_timeout=options.stop_timeout,
+        together=options.together or daisy,
+        at_rest=is_at_rest if daisy else None,
+    )
     return await node.run(application(EmbeddedProcess(driver, names)) if application else None)
 
 

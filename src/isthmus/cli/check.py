@@ -34,7 +34,7 @@ def check(
                 "order": system.order,
                 "processes": len(system.processes),
                 **({"clusters": clusters_of(system.clusters)} if system.clusters is not None else {}),
-                **({"daisy": groups_of(system.daisy, system.processes)} if system.daisy is not None else {}),
+                **({"daisy": groups_of(system.daisy, system.members)} if system.daisy is not None else {}),
             }
             for system in loaded.systems
         ]
@@ -61,9 +61,10 @@ def check(
                 tree.add_row(each["name"] or "topmost", each["delivery"], str(each["members"]), each["agent"] or "–")
             out.print(tree)
         if system.daisy is not None:
-            title = f"{system.name}: messages to any set of processes{options_of(system.daisy.options)}"
+            audience = "any set of processes" if system.is_addressed else "everybody"
+            title = f"{system.name}: messages to {audience}{options_of(system.daisy.options)}"
             tree = table(title, "group", "members", "first server")
-            for each in groups_of(system.daisy, system.processes):
+            for each in groups_of(system.daisy, system.members):
                 tree.add_row(each["name"] or "topmost", each["members"], each["server"])
             out.print(tree)
     for warning in warnings:

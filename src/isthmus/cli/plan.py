@@ -44,8 +44,8 @@ def plan(
         fail(f"--rate {rate}: must be a number of messages per second")
     loaded = load(topology)
     for system in loaded.systems:
-        if system.daisy is not None:
-            fail(f"{topology}: systems.{system.name} is a daisy, and plan is about joins")
+        if system.daisy is not None and system.is_addressed:
+            fail(f"{topology}: systems.{system.name} is a daisy that cannot be joined, and plan is about joins")
         if system.clusters is not None:
             fail(f"{topology}: systems.{system.name} is made of clusters, and plan is about joins; see isthmus counts")
     told = load_of(loaded)

@@ -26,7 +26,7 @@ from isthmus.interconnect.topology_file import load
 from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.assembly import SystemSpec
 from isthmus.runtime.clusters import ClusterSite
-from isthmus.runtime.daisy import DaisySite
+from isthmus.runtime.daisy import DaisySite, is_at_rest
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.member import MemberDriver
@@ -77,9 +77,10 @@ def run(
     chosen = process or ([] if hub else list(system.founders))
     on_the_medium = MediumOptions(medium, loss, loss_seed, hub)
     on_the_medium.check(str(topology), system)
-    if (system.clusters or system.daisy) and (joining or lines or life is not None):
+    if (system.clusters or system.daisy) and (joining or (lines and system.is_addressed) or life is not None):
         what = "is made of clusters" if system.clusters else "is a daisy"
-        fail(f"{topology}: systems.{site} {what}: --joining, --lines and --life are for groups")
+        options = "--joining, --lines and --life are" if system.is_addressed else "--joining and --life are"
+        fail(f"{topology}: systems.{site} {what}: {options} for groups")
     life = _life(loaded, system, chosen, life)
     if life and not process:
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
@@ -95,7 +96,7 @@ def run(
     load_here = Load(rate, size, seconds or float("inf")) if rate else None
     if system.clusters is not None:
         return run_addressed(ClusterSite(loaded, system, spec), listeners, load_here, seconds, output)
-    if system.daisy is not None:
+    if system.daisy is not None and system.is_addressed:
         return run_addressed(DaisySite(loaded, system, spec), listeners, load_here, seconds, output)
     if not chosen:
         return run_hub(spec, medium_address(system), seconds)
@@ -147,7 +148,11 @@ class Job:
         err.print(f"isthmus: {self.spec.system} runs: {', '.join(drivers)}", markup=False)
         # On a medium that loses, who is left over by the others may never hear that they have gone.
         together = self.provides_medium and self.spec.acknowledged is not None
-        outcome = await Node(drivers, together=together).run(self._application(drivers))
+        if self.spec.daisy is not None:
+            node = Node(drivers, together=True, at_rest=is_at_rest)
+        else:
+            node = Node(drivers, together=together)
+        outcome = await node.run(self._application(drivers))
         self.accepted = {name: driver.accepted for name, driver in drivers.items()}
         return outcome
 

@@ -111,6 +111,21 @@ class Standing(WirePdu, frozen=True, tag="standing"):
 PointPdu: TypeAlias = Parcel | Receipt | Standing
 
 
+# Beyond a daisy that is joined to other systems (docs/design/daisy-joins.md).
+
+
+class HowFar(WirePdu, frozen=True, tag="how-far"):
+    """To the gateways: how far have you finished with my messages?"""
+
+
+class Finished(WirePdu, frozen=True, tag="finished"):
+    """Answer: up to this number; and in this view of our group these gateways are left."""
+
+    view: Number
+    gateways: Members
+    number: Number
+
+
 # Between generations of a daisy's tree (docs/design/daisy-changes.md).
 
 Partners = Annotated[list[tuple[Number, Number]], Meta(max_length=16)]

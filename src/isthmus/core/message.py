@@ -14,13 +14,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 MAX_PAYLOAD = 1 << 20
-"""Bytes of one payload. A larger one is refused at `send`, and as a malformed frame on the wire."""
+"""Bytes of one payload. A larger one is refused at `send`."""
+
+MAX_ENVELOPE = 128 << 10
+"""What a protocol may put around a payload: addresses, and where it comes from. More is a malformed frame."""
 
 MAX_BATCH_MESSAGES = 4096
 MAX_MEMBERS = 4096
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 62))]
-Payload = Annotated[bytes, Meta(max_length=MAX_PAYLOAD)]
+Payload = Annotated[bytes, Meta(max_length=MAX_PAYLOAD + MAX_ENVELOPE)]
 Vector = Annotated[list[Number], Meta(max_length=2 * MAX_MEMBERS)]
 
 

@@ -15,7 +15,9 @@ from isthmus.core.daisy_pdu import (
     ChangePdu,
     DaisyFrame,
     Entries,
+    Finished,
     Halt,
+    HowFar,
     Ids,
     Knock,
     Offered,
@@ -73,11 +75,13 @@ __all__ = [
     "Excluded",
     "Farewell",
     "Fetch",
+    "Finished",
     "GroupPdu",
     "Halt",
     "Hop",
     "HopAck",
     "HopFrame",
+    "HowFar",
     "Ids",
     "Install",
     "Join",
@@ -377,4 +381,4 @@ class HopAck(WirePdu, frozen=True, tag="hops-ack"):
     seen: Number
 
 
-Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck | DaisyFrame
+Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck | DaisyFrame | HowFar | Finished

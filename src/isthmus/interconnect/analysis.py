@@ -177,11 +177,15 @@ def delivery_words(system: System) -> int:
 
     Fast delivery needs none. Uniform delivery waits for an acknowledgement and for the word that a quorum has the
     message, unless the sender and one receiver are a quorum; a place in a total order takes one hop more. (In a system
-    of four the first member and any other are a quorum, so that what the first member sends comes sooner.)
+    of four the first member and any other are a quorum, so that what the first member sends comes sooner.) In a daisy
+    quorums are those of local groups; the largest counts.
     """
     if system.kind != "embedded" or system.delivery == "fast":
         return 0
-    uniform = 0 if len(system.members) <= 3 else 2
+    members = len(system.members)
+    if system.daisy is not None:
+        members = max(len(group.processes) for group in system.daisy.all_groups())
+    uniform = 0 if members <= 3 else 2
     return uniform + 1 if system.order == "total" else uniform
 
 

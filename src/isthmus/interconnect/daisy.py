@@ -138,8 +138,8 @@ class DaisyProcess:
     # Application side
 
     def send(self, destinations: Sequence[ProcessId], payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
-        """Messages to these processes, of which there must be some. Returns the sequence number of the first."""
-        assert destinations, "a message for nobody"
+        """Messages to these processes; to none, if all are for everybody. Returns the sequence number of the first."""
+        assert bool(destinations) is (self.options.audience == "some"), "a message for nobody"
         chosen = tuple(sorted(set(destinations)))
         first = self._last_seq + 1
         self._last_seq += len(payloads)
@@ -153,7 +153,7 @@ class DaisyProcess:
             self._last_sent = first + len(payloads) - 1
             # A destination that is in no group is gone, and has no say in what is stable.
             present = tuple(each for each in chosen if self.tree.knows((each,)))
-            if present:
+            if present or not chosen:
                 self.sent_to.update(dict.fromkeys(present, len(payloads)))
                 self.current.send(present, first, payloads, now, out)
             else:

@@ -98,7 +98,7 @@ class DaisyGeneration:
         self, destinations: tuple[ProcessId, ...], first: int, payloads: Sequence[bytes], now: Nanos, out: Outbox
     ) -> None:
         """Messages to these processes of the tree, in order, with the numbers from `first` on."""
-        assert destinations, "a message for nobody"
+        assert destinations or self.tree.options.audience == "everybody", "a message for nobody"
         assert self.tree.knows(destinations), f"{destinations} are not all in this tree"
         messages = []
         for seq, payload in enumerate(payloads, first):
@@ -215,8 +215,8 @@ class DaisyGeneration:
         else:
             self.clock = max(self.clock, message.clock)
         if place == 0:
-            if self.id in message.destinations and message.clock != LAST:
-                out.addressed.append(Delivered(message, arrival.batch))
+            if self.tree.is_for(self.id, message.destinations) and message.clock != LAST:
+                self._deliver(message, arrival.batch, out)
         else:
             below = self.levels[place - 1]
             foreign = not self.tree.is_below(below.number, message.origin)
@@ -229,6 +229,15 @@ class DaisyGeneration:
             if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
                 above.send([message], now)
+
+    def _deliver(self, message: Clocked, batch: Batch | None, out: Outbox) -> None:
+        """To the application. Messages for everybody are batches of their origin, among views, as in a group."""
+        if message.destinations:
+            out.addressed.append(Delivered(message, batch))
+        else:
+            assert batch is not None, "a local group delivers batches"
+            number = message.seq
+            out.deliveries.append(Batch(batch.view, message.origin, number, batch.stamp, batch.safe, [message]))
 
     # Servers
 
@@ -283,6 +292,8 @@ class DaisyGeneration:
     def _see_through(self, out: Outbox) -> None:
         """Carry word of what is stable up (everybody below has it) and down (it is stable above)."""
         for message in self.local.confirmed():
+            if self.local.is_settled(message):
+                out.settled.append(message)
             own = self.unstable.get(message)
             if own is not None and not self.local.goes_beyond(own):
                 self._stable(own, out)
@@ -316,6 +327,7 @@ class DaisyGeneration:
         if place and news:
             self._settled(place - 1, news, out)
         elif not place:
+            out.settled += news
             for each in news:
                 if each in self.unstable:
                     self._stable(self.unstable[each], out)

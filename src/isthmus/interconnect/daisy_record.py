@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from isthmus.core.ids import MessageId, ProcessId
-from isthmus.core.message import MAX_MEMBERS, MAX_PAYLOAD, Clocked, Message, Number, Vector
+from isthmus.core.message import MAX_MEMBERS, Clocked, Message, Number, Vector
 
 
 class Record:
@@ -112,9 +112,6 @@ class _Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_f
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
-
-MAX_ENVELOPED = MAX_PAYLOAD - (64 << 10)
-"""Bytes of a payload in a daisy: what is left beside the addresses of all processes that a system may have."""
 
 
 def pack(messages: Sequence[Clocked]) -> list[Message]:

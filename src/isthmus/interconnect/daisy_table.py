@@ -29,6 +29,7 @@ _WORDING = Wording(
 
 Inside = Literal["everybody", "recipients"]
 Forward = Literal["on-delivery", "on-receipt"]
+Audience = Literal["some", "everybody"]
 
 
 class DaisyOptions(Struct, frozen=True, kw_only=True):
@@ -38,7 +39,8 @@ class DaisyOptions(Struct, frozen=True, kw_only=True):
     where that is its recipients, `resilience` is how many members may go at a time and no message with them. Groups of
     more than `split_above` are split and those of less than `merge_below` merged, if it is said how many that is;
     everybody is sorted anew by who writes to whom after `reconsider` messages, if it is said how many. `forward` is
-    when servers pass on what they get: when it can be delivered, or at once.
+    when servers pass on what they get: when it can be delivered, or at once. `audience` is whom messages are for: each
+    for some processes, or all for everybody (docs/design/daisy-joins.md).
     """
 
     star: bool = False
@@ -48,6 +50,7 @@ class DaisyOptions(Struct, frozen=True, kw_only=True):
     merge_below: int = 0
     reconsider: int = 0
     forward: Forward = "on-delivery"
+    audience: Audience = "some"
 
     @property
     def changes(self) -> bool:
@@ -85,9 +88,33 @@ class DaisyTable(Struct, frozen=True, kw_only=True):
             yield from part.all_groups()
 
 
-def read_daisy(table: Table, processes: tuple[str, ...], standby: tuple[str, ...]) -> DaisyTable | None:
-    """The tree of a system with these processes; None where the file has none, or none that holds together."""
-    return _Reader(processes, _WORDING, standby).read_whole(table)
+def read_daisy(
+    table: Table, processes: tuple[str, ...], gateways: tuple[str, ...], standby: tuple[str, ...]
+) -> DaisyTable | None:
+    """The tree of a system with these members; None where the file has none, or none that holds together."""
+    said = table.entries["daisy"]
+    if not isinstance(said, dict) or said.get("audience") != "everybody":
+        if gateways:
+            reason = "its messages are for some processes each, so a gateway would miss the others"
+            table.refuse("gateways", reason, f'remove it, or write {table.at("daisy")}.audience = "everybody"')
+        return _Reader(processes, _WORDING, standby).read_whole(table)
+    daisy = _Reader(processes + gateways, _WORDING, standby).read_whole(table)
+    if daisy is not None and gateways:
+        _check_gateways(table, daisy, gateways)
+    return daisy
+
+
+def _check_gateways(table: Table, daisy: DaisyTable, gateways: tuple[str, ...]) -> None:
+    """Gateways have to learn of each other's end at one point of what they deliver (docs/design/daisy-joins.md)."""
+    homes = [group.name for group in daisy.all_groups() if set(gateways).intersection(group.processes)]
+    if len(homes) > 1:
+        reason = (
+            f"they are in groups {' and '.join(homes)}: when one goes, the others would go on from different points"
+        )
+        table.refuse("gateways", reason, "list all of them in one group")
+    if daisy.options.star:
+        reason = "in a star the server may multicast what a gateway offered when that one is already known to be gone"
+        table.refuse("gateways", reason, f"remove {table.at('daisy')}.star, or the gateways")
 
 
 class _Reader(TreeReader[DaisyTable]):
@@ -124,7 +151,10 @@ def _read_options(table: Table) -> DaisyOptions:
         inside=inside,
         resilience=_read_resilience(table, inside),
         forward=table.choice("forward", get_args(Forward), "on-delivery"),
+        audience=table.choice("audience", get_args(Audience), "some"),
     )
+    if options.audience == "everybody":
+        _check_broadcast(table, options)
     if options.star and inside == "recipients":
         reason = "in a star the server multicasts, and all members keep what it sends"
         table.refuse("inside", f"{reason} (daisy, Sect. 3.4)", 'write inside = "everybody", or remove star')
@@ -166,6 +196,16 @@ def _check_early(table: Table, options: DaisyOptions) -> None:
         reason = "a server has to know of all messages that leave its group, and here it does not get those of others"
     if reason:
         table.refuse("forward", f"{reason} (daisy, Sect. 3.4)", 'write forward = "on-delivery", or remove the other')
+
+
+def _check_broadcast(table: Table, options: DaisyOptions) -> None:
+    """Refuse what does not go with messages for everybody (docs/design/daisy-joins.md)."""
+    way_out = 'remove it, or audience = "everybody"'
+    if options.inside == "recipients":
+        table.refuse("inside", "every message is for everybody, so everybody is a recipient", way_out)
+    if options.changes:
+        reason = "every message is for everybody in the file, and groups that change let others in"
+        table.refuse("split-above", reason, way_out)
 
 
 def _read_sizes(table: Table) -> tuple[int, int, int]:

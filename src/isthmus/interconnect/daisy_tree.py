@@ -2,7 +2,8 @@
 
 Numbers are given out from the top down. The members of a local group are processes. The members of a servers' group are
 **seats**, one per part: each is held by one process at a time, the server of that part. A message that is in a group is
-relayed into a part if somebody below that part is to have it, and up if somebody outside is.
+relayed into a part if somebody below that part is to have it, and up if somebody outside is. One without destinations
+is for everybody (docs/design/daisy-joins.md).
 """
 
 from __future__ import annotations
@@ -67,11 +68,16 @@ class DaisyTree:
 
     def goes_out(self, group: int, destinations: Collection[ProcessId]) -> bool:
         """Whether somebody outside this group is to have it."""
+        if not destinations:
+            return group != TOP
         return not self._below[group].issuperset(map(slot_of, destinations))
 
     def goes_in(self, group: int, destinations: Collection[ProcessId]) -> bool:
         """Whether somebody below this group is to have it."""
-        return not self._below[group].isdisjoint(map(slot_of, destinations))
+        return not destinations or not self._below[group].isdisjoint(map(slot_of, destinations))
+
+    def is_for(self, process: ProcessId, destinations: Collection[ProcessId]) -> bool:
+        return process in destinations or (not destinations and self.options.audience == "everybody")
 
     def shape(self, number: int = TOP) -> Shape:
         """The groups from this one down, as they are named and divided."""

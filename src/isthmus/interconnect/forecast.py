@@ -152,8 +152,14 @@ def forecast(topology: Topology, load: Load) -> Forecast:
 
 
 def local_latency(system: System, model: JoinModel) -> Fraction:
-    """From `send` until every process of this system has delivered."""
-    return model.local_hop + delivery_words(system) * model.local_delay
+    """From `send` until every process of this system has delivered.
+
+    In a daisy a message goes up from its group to the topmost one and down again: two local groups, and servers' groups
+    between them, which wait for nobody.
+    """
+    once = model.local_hop + delivery_words(system) * model.local_delay
+    levels = 1 if system.daisy is None else system.daisy.levels
+    return once if levels == 1 else 2 * once + (2 * levels - 3) * model.local_hop
 
 
 def _system(topology: Topology, system: System, load: Load) -> SystemForecast:

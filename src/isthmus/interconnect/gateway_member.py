@@ -1,4 +1,4 @@
-"""A gateway on an embedded group: a group member with join protocols on top, as one Endpoint.
+"""A gateway on an embedded system: a member of a group or of a daisy with join protocols on top, as one Endpoint.
 
 What the group delivers goes to the joins; what the joins want broadcast goes to the group; words to fellow gateways
 travel over the group's own network, made reliable by `SiteChannels`. Neither half knows the other.
@@ -6,13 +6,13 @@ travel over the group's own network, made reliable by `SiteChannels`. Neither ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from msgspec import structs
 
-from isthmus.core.endpoint import Outbox, View
+from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
@@ -20,7 +20,6 @@ from isthmus.core.message import Message
 from isthmus.core.pdu import LinkPdu, Pdu, SiteAck, SiteFrame
 from isthmus.interconnect.gateway import JoinGateway
 from isthmus.interconnect.site import SiteChannels
-from isthmus.ordering.group import GroupMember
 from isthmus.ordering.window import GroupSettings
 
 
@@ -35,10 +34,34 @@ def gateway_settings(settings: GroupSettings) -> GroupSettings:
     return structs.replace(settings, auto_confirm=False, window_messages=1 << 60, window_bytes=1 << 60)
 
 
+class Group(Member, Protocol):
+    """What a gateway has to know of the system that it is in: a group, or a daisy that broadcasts.
+
+    `cut` is what lies before the present view, of each sender; `all_have_arrived` says that everybody has had all that.
+    """
+
+    @property
+    def settings(self) -> GroupSettings: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def cut(self) -> Mapping[ProcessId, int]: ...
+
+    @property
+    def stopped(self) -> str: ...
+
+    @property
+    def all_have_arrived(self) -> bool: ...
+
+    def unfinished(self) -> int: ...
+
+
 class GatewayMember:
     """`group` is to be made with `gateway_settings`."""
 
-    def __init__(self, group: GroupMember, gateway: JoinGateway) -> None:
+    def __init__(self, group: Group, gateway: JoinGateway) -> None:
         self.group = group
         self.gateway = gateway
         self.site = SiteChannels(group.id, group.settings.retry_after)

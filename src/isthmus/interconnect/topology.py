@@ -63,8 +63,9 @@ class System(Struct, frozen=True, kw_only=True):
     """One broadcast system. A broker's processes may be unknown: its clients need not be listed.
 
     Members on `standby` are not there at the start; they may come, and go, while the system runs. With `clusters` it is
-    no broadcast system: its messages go from one process to one other (docs/design/clusters.md). With `acknowledged` it
-    is a group over a broadcast medium (docs/design/to-po.md).
+    no broadcast system: its messages go from one process to one other (docs/design/clusters.md). With `daisy` it is one
+    only where every message is for everybody (docs/design/daisy-joins.md). With `acknowledged` it is a group over a
+    broadcast medium (docs/design/to-po.md).
     """
 
     name: str
@@ -90,6 +91,11 @@ class System(Struct, frozen=True, kw_only=True):
     def members(self) -> tuple[str, ...]:
         """Processes, then gateways: the order of their slots and of their ports."""
         return self.processes + self.gateways
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether its messages are for some processes each, so that it is no broadcast system."""
+        return self.clusters is not None or (self.daisy is not None and self.daisy.options.audience == "some")
 
     @property
     def founders(self) -> tuple[str, ...]:

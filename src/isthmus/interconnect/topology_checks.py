@@ -32,7 +32,7 @@ def check(topology: Topology) -> list[Problem]:
     _check_senders(report, topology)
     _check_clusters(report, topology)
     _check_daisies(report, topology)
-    if all(sound) and not any(system.clusters or system.daisy for system in topology.systems):
+    if all(sound) and not any(system.is_addressed for system in topology.systems):
         _check_islands(report, topology)
     return report.problems
 
@@ -81,9 +81,10 @@ def _check_ends(report: Report, topology: Topology, index: int) -> bool:
             reason = f"{name} is made of clusters: its messages go to one process each, and a join carries broadcasts"
             report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.clusters")
             sound = False
-        elif topology.system(name).daisy is not None:
+        elif topology.system(name).is_addressed:
             reason = f"{name} is a daisy: its messages go to some processes each, and a join carries broadcasts"
-            report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.daisy")
+            way_out = f'write systems.{name}.daisy.audience = "everybody" if they are for all, or remove this join'
+            report.refuse(f"{key}[{place}]", reason, way_out)
             sound = False
         elif not topology.system(name).gateways:
             report.refuse(f"{key}[{place}]", f"{name} has no gateway to join it by", give_gateways(name))
@@ -283,7 +284,7 @@ def _check_clusters(report: Report, topology: Topology) -> None:
             reason = "nothing can join a system of clusters to the others here"
             report.refuse(f"systems.{name}.clusters", reason, "give it a file of its own")
     exploration = topology.exploration
-    addressed = clustered or any(system.daisy is not None for system in topology.systems)
+    addressed = any(system.is_addressed for system in topology.systems)
     if addressed and exploration.sends is not None:
         reason = f"in a {'system of clusters' if clustered else 'daisy'} a message has a destination"
         report.refuse("exploration.sends", reason, 'write messages = [{ from = "s/p", to = "s/q" }]')
@@ -299,16 +300,16 @@ def _check_clusters(report: Report, topology: Topology) -> None:
 
 
 def _check_daisies(report: Report, topology: Topology) -> None:
-    """A daisy stands alone, and who is gone from it does not come back."""
+    """A daisy stands alone if its messages are for some, and who is gone from it does not come back."""
     joined = {name for join in topology.joins for name in join.between}
-    daisies = [system.name for system in topology.systems if system.daisy is not None]
-    for name in daisies:
-        if len(topology.systems) > 1 and name not in joined:
-            reason = "nothing can join a daisy to the others here"
-            report.refuse(f"systems.{name}.daisy", reason, "give it a file of its own")
+    daisies = [system for system in topology.systems if system.daisy is not None]
+    for system in daisies:
+        if len(topology.systems) > 1 and system.is_addressed and system.name not in joined:
+            reason = "nothing can join a daisy to the others here, whose messages are for some processes each"
+            report.refuse(f"systems.{system.name}.daisy", reason, "give it a file of its own")
     faults = topology.simulation.faults
     for key, count in (("joins", faults.joins), ("restarts", faults.restarts)):
-        if daisies and count:
+        if daisies and count and len(daisies) == len(topology.systems):
             report.refuse(f"simulation.faults.{key}", "nobody comes back to a daisy", "remove it")
 
 

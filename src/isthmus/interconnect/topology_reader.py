@@ -179,25 +179,27 @@ def _clustered(table: Table, system: System) -> System:
 
 
 def _in_daisy(table: Table, system: System) -> System:
-    """A daisy: messages to any set of processes, in a tree of groups, no gateways."""
-    for name in ("link-address", "tls", "journal"):
-        table.foreign(name, "is for single groups, and this system is a daisy", "remove it, or [daisy]")
+    """A daisy: a tree of groups, and messages to any set of processes, or all of them to everybody."""
+    table.foreign("journal", "is for single groups, and this system is a daisy", "remove it, or [daisy]")
     system = replace(system, standby=_standby(table, system))
     reason = "in a daisy a message is delivered when a quorum of the group holds it, so that a new server has it too"
     table.foreign("delivery", reason, "remove it, or [daisy]")
     if system.order != "causal":
         reason = f"a daisy keeps causal order, not {system.order}"
         table.refuse("order", reason, 'write order = "causal", or remove its daisy')
-    if system.gateways:
-        reason = "a daisy has none: its messages go to some processes each, so a gateway would miss the others"
-        table.refuse("gateways", reason, "remove it, or the daisy")
     system = replace(
         system,
         address=_address(table, "address", len(system.members)),
+        link_address=_address(table, "link-address", len(system.gateways)),
+        tls=_tls(table),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
-        daisy=read_daisy(table, system.processes, system.standby),
+        daisy=read_daisy(table, system.processes, system.gateways, system.standby),
     )
+    if not system.gateways:
+        for name in ("link-address", "tls"):
+            if name in table.entries:
+                table.refuse(name, "is for gateways, and this daisy has none", "remove it")
     if system.standby and system.daisy is not None and not system.daisy.options.changes:
         reason = "the groups of this daisy never change, so nobody can be let in"
         table.refuse("standby", reason, f"remove it, or write {table.at('daisy')}.split-above")

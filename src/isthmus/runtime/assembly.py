@@ -26,6 +26,10 @@ from isthmus.core.ids import (
     slot_of,
 )
 from isthmus.core.message import Batch
+from isthmus.interconnect.daisy_member import DaisyMember, daisy_member
+from isthmus.interconnect.daisy_table import DaisyTable
+from isthmus.interconnect.daisy_tree import DaisyTree, tree_of
+from isthmus.interconnect.gateway_member import GatewayMember, Group
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.orders import ORDERS
 from isthmus.ordering.window import GroupSettings
@@ -80,6 +84,10 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds for founding members to find one another."""
     acknowledged: AcknowledgedSpec | None = None
     """What a group over a broadcast medium has to agree on besides."""
+    daisy: DaisyTable | None = None
+    """The tree of groups, of a daisy whose messages are for everybody."""
+    gateways: tuple[int, ...] = ()
+    """Slots of the gateways, where the system is joined to others."""
 
     def directory(self) -> Directory:
         return Directory(list(self.names))
@@ -88,6 +96,12 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The processes that this life of the system begins with."""
         present = sorted(self.addresses.keys() - set(self.standby))
         return tuple(incarnation_of(slot, self.life * LIFE) for slot in present)
+
+    def tree(self) -> DaisyTree:
+        """The groups of a daisy."""
+        assert self.daisy is not None, f"{self.system} is no daisy"
+        names = self.directory()
+        return tree_of(self.daisy, lambda name: names.id(self.system, name))
 
 
 MemberFactory: TypeAlias = Callable[[SystemSpec, ProcessId, bool, Confirms], Member]
@@ -100,9 +114,11 @@ def group_member(spec: SystemSpec, process: ProcessId, joining: bool, confirms: 
     return make_group(spec, process, settings, joining=joining)
 
 
-def make_group(spec: SystemSpec, process: ProcessId, settings: GroupSettings, *, joining: bool) -> GroupMember:
-    """A member of the group, by whichever protocol the system has."""
+def make_group(spec: SystemSpec, process: ProcessId, settings: GroupSettings, *, joining: bool) -> Group:
+    """A member of the system, by whichever protocol it has."""
     founders = spec.founders()
+    if spec.daisy is not None:
+        return daisy_member(process, spec.tree(), spec.gateways, settings, monotonic_ns())
     if spec.acknowledged is not None:
         return spec.acknowledged.member(process, founders, settings, joining=joining)
     return GroupMember(process, founders, ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
@@ -151,8 +167,9 @@ async def start_member(
                 raise PeersUnreachable(str(names.name(process)), list(map(str, missing)), spec.start_within)
         if confirms is None:
             confirms = "driver" if on_batch is None else "member"
-        recorder = _recorder(spec, process, names, joining, role)
         member = make_member(spec, process, joining, confirms)
+        first_view = None if joining else _first_view(spec, member)
+        recorder = _recorder(spec, process, names, first_view, role)
     except BaseException:
         mesh.abort()
         raise
@@ -182,7 +199,13 @@ def _carrier(
     return Mesh(process, spec.addresses, listener, group=group_tag(group), label=label, limits=limits)
 
 
-def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: bool, role: Role) -> Recorder:
+def _first_view(spec: SystemSpec, member: Member) -> View:
+    """What a founding member is in at the start: the whole group, or its local group of a daisy."""
+    group: object = member.group if isinstance(member, GatewayMember) else member
+    return group.view if isinstance(group, DaisyMember) else View(1, spec.founders())
+
+
+def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, first_view: View | None, role: Role) -> Recorder:
     if spec.trace is None:
         return NO_RECORDER
     name = names.name(process)
@@ -191,11 +214,11 @@ def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, joining: b
     except TraceError as error:
         raise RuntimeProblem(str(error)) from error
     # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
-    is_first = not joining and not spec.life
+    is_first = first_view is not None and not spec.life
     flush_after = FLUSH_AFTER if spec.trace_format == "jsonl" else PART_AFTER
     recorder = TraceRecorder(
         process, process_log, names, joining=not is_first, sync=spec.trace_sync, flush_after=flush_after
     )
-    if not joining:
-        recorder.view(View(1, spec.founders()))
+    if first_view is not None:
+        recorder.view(first_view)
     return recorder

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from socket import socket
 from time import monotonic_ns
 
-from msgspec import structs
-
 from isthmus.core.ids import ProcessId
+from isthmus.core.message import MAX_PAYLOAD
 from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_record import MAX_ENVELOPED
+from isthmus.interconnect.daisy_member import DaisyMember
 from isthmus.interconnect.daisy_tree import tree_of
+from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.interconnect.topology import System, Topology
 from isthmus.runtime.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.assembly import SystemSpec, group_settings
+from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.mesh import Mesh
 from isthmus.runtime.peer import DEFAULT_LIMITS, Limits
 from isthmus.runtime.recorder import Recorder
@@ -42,7 +43,7 @@ class DaisyDriver(AddressedDriver):
         chosen = tuple(sorted(set(destinations)))
         if not chosen or not self.process.tree.knows(chosen):
             raise ValueError(f"a message to {chosen}: name one or more processes of this system")
-        return await self.send_to(chosen, payloads, MAX_ENVELOPED)
+        return await self.send_to(chosen, payloads, MAX_PAYLOAD)
 
     def _accept(self, destinations: tuple[ProcessId, ...], payloads: Sequence[bytes]) -> int:
         return self.process.send(destinations, payloads, self._now(), self._out)
@@ -80,7 +81,7 @@ class DaisySite(AddressedSite[DaisyDriver]):
         self, process: ProcessId, listener: socket, on_message: OnMessage, limits: Limits = DEFAULT_LIMITS
     ) -> DaisyDriver:
         """Start one process."""
-        settings = structs.replace(group_settings(self.spec), window_messages=WINDOW)
+        settings = group_settings(self.spec)
 
         def make(mesh: Mesh, recorder: Recorder) -> DaisyDriver:
             # Silence counts from here: until all could be reached, it meant that somebody was still starting.
@@ -96,3 +97,13 @@ class DaisySite(AddressedSite[DaisyDriver]):
             return "not let in yet"
         groups = (daisy.tree.groups[level.number] for level in daisy.levels)
         return ", ".join(group.name or ("everybody" if group.is_local else "topmost") for group in groups)
+
+
+def is_at_rest(driver: MemberDriver) -> bool:
+    """Whether a process of a daisy that broadcasts, or its gateway, knows of nothing that is still on its way."""
+    member: object = driver.member
+    if isinstance(member, GatewayMember):
+        if member.gateway.unfinished() and driver.ended is None:
+            return False
+        member = member.group
+    return driver.ended is not None or not isinstance(member, DaisyMember) or member.is_quiet

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from isthmus.runtime.member import MemberDriver, Stopped
 from isthmus.runtime.problems import NotAccepting
+
+LINGER = 2.0
+LOOK_EVERY = 0.01
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,14 +45,21 @@ class Node:
     """Runs `members`, which have been started, by name.
 
     `together` means that the whole system ends when this node does: its members then do not leave one by one, which
-    would make the others owe them nothing, but end once what they accepted is stable.
+    would make the others owe them nothing, but end once what they accepted is stable. Where others need them beyond
+    that, `at_rest` says of a member that nothing is on its way: then they end when all have been at rest for a while.
     """
 
     def __init__(
-        self, members: Mapping[str, MemberDriver], *, stop_timeout: float = 10.0, together: bool = False
+        self,
+        members: Mapping[str, MemberDriver],
+        *,
+        stop_timeout: float = 10.0,
+        together: bool = False,
+        at_rest: Callable[[MemberDriver], bool] | None = None,
     ) -> None:
         self._members = dict(members)
         self._together = together
+        self._at_rest = at_rest
         self._stop_timeout = stop_timeout
         self._told_to_stop = asyncio.Event()
 
@@ -74,6 +84,8 @@ class Node:
             # The application goes on meanwhile: nothing becomes stable unless it takes what is delivered to it.
             if self._together:
                 await self._see_through()
+            if self._together and self._at_rest is not None:
+                await self._come_to_rest(self._at_rest)
             end = _close if self._together else self._leave
             stopped: dict[str, Stopped] = {}
             for last in (False, True):
@@ -99,6 +111,16 @@ class Node:
             for each in unstable:
                 each.cancel()
             await asyncio.gather(*stability, return_exceptions=True)
+
+    async def _come_to_rest(self, at_rest: Callable[[MemberDriver], bool]) -> None:
+        """Wait until nothing has been on its way for `LINGER` seconds: others may have sent something meanwhile."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._stop_timeout
+        busy_at = loop.time()
+        while loop.time() < min(deadline, busy_at + LINGER):
+            if not all(map(at_rest, self._members.values())):
+                busy_at = loop.time()
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _all_ended(self) -> None:
         for member in self._members.values():

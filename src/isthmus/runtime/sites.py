@@ -26,6 +26,7 @@ from isthmus.interconnect.wiring import Link, all_links
 from isthmus.runtime.acknowledged import AcknowledgedSpec
 from isthmus.runtime.address import Address, listen
 from isthmus.runtime.assembly import SystemSpec, group_settings, make_group, start_member
+from isthmus.runtime.daisy import WINDOW as DAISY_WINDOW
 from isthmus.runtime.gateway import GatewayDriver
 from isthmus.runtime.hello import group_tag
 from isthmus.runtime.journal import Head, Journal, read_former
@@ -196,6 +197,8 @@ def site_spec(
 ) -> SystemSpec:
     """What the members of one system of a topology have to agree on; one address per member, in their order."""
     members = dict(zip(topology.slots(system.name), system.members, strict=True))
+    if system.daisy is not None:
+        settings.setdefault("window_messages", DAISY_WINDOW)
     return SystemSpec(
         run=run,
         system=system.name,
@@ -208,6 +211,8 @@ def site_spec(
         keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
         acknowledged=None if system.acknowledged is None else _acknowledged(system.acknowledged),
+        daisy=None if system.is_addressed else system.daisy,
+        gateways=tuple(topology.gateway_slots(system.name)) if topology.joins else (),
         **settings,
     )
 

@@ -7,7 +7,7 @@ that, group by group (docs/design/daisy.md, "Model").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from isthmus.core.ids import Nanos, ProcessId
@@ -92,38 +92,51 @@ class SimulatedDaisy(AddressedSystem):
 
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         endpoint = daisy_of(host)
-        ids = {each.id for each in living}
-        gone = [member for member in endpoint.local.member.view.members if member not in ids]
-        if gone:
-            return f"is in a view with {self._name(gone[0])}, which is gone"
-        for each in living:
-            other = daisy_of(each)
-            if each.id in endpoint.local.member.view.members and other.tree.generation == endpoint.tree.generation:
-                if other.local.member.view.number > endpoint.local.member.view.number:
-                    return f"is in an earlier view than {self._name(each.id)}, which may be without it"
+        if reason := not_with_the_others(endpoint, list(map(daisy_of, living)), self._name):
+            return reason
         if endpoint.is_outside:
             return "has not been let in"
         if endpoint.is_changing:
             return f"is between generation {endpoint.tree.generation} and another"
+        ids = {each.id for each in living}
         if endpoint.options.changes and (wanted := self._wanted(endpoint, ids)) is not None:
             return f"is in groups of {_sizes(endpoint.tree.shape())}, which should be {_sizes(wanted)}"
-        if endpoint.unstable:
-            return f"has {len(endpoint.unstable)} messages that are not stable"
-        if not endpoint.local.is_quiet:
-            return "does not know whether everybody in its group has everything"
-        for level in endpoint.levels:
-            if isinstance(level, ServersGroup) and not level.installed:
-                told = len(level.states)
-                return f"has heard {told} of {level.size} in a flush of group {level.group.name or 'at the top'}"
-            if level.record.kept:
-                return f"keeps {len(level.record.kept)} messages that are not settled in group {level.number}"
-        return ""
+        return not_settled(endpoint)
 
     def _wanted(self, endpoint: DaisyProcess, living: set[ProcessId]) -> Shape | None:
         """Which groups there should be; None if they are as they should."""
         present = endpoint.tree.shape().only(living)
         wanted = fit(present, endpoint.sizes, {})
         return None if wanted.same_as(present) else wanted
+
+
+def not_with_the_others(process: DaisyProcess, living: Sequence[DaisyProcess], name: Callable[[ProcessId], str]) -> str:
+    """How the view of a local group is not what it should be, in words; empty if it is."""
+    view = process.local.member.view
+    ids = {each.id for each in living}
+    gone = [member for member in view.members if member not in ids]
+    if gone:
+        return f"is in a view with {name(gone[0])}, which is gone"
+    for other in living:
+        if other.id in view.members and other.tree.generation == process.tree.generation:
+            if other.local.member.view.number > view.number:
+                return f"is in an earlier view than {name(other.id)}, which may be without it"
+    return ""
+
+
+def not_settled(process: DaisyProcess) -> str:
+    """What a process has to see through yet, in words; empty if there is nothing."""
+    if process.unstable:
+        return f"has {len(process.unstable)} messages that are not stable"
+    if not process.local.is_quiet:
+        return "does not know whether everybody in its group has everything"
+    for level in process.levels:
+        if isinstance(level, ServersGroup) and not level.installed:
+            told = len(level.states)
+            return f"has heard {told} of {level.size} in a flush of group {level.group.name or 'at the top'}"
+        if level.record.kept:
+            return f"keeps {len(level.record.kept)} messages that are not settled in group {level.number}"
+    return ""
 
 
 def _sizes(shape: Shape) -> str:

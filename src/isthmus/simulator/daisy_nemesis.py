@@ -7,16 +7,19 @@ known yet; one loss in the whole daisy is within the model then, where groups ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from msgspec import structs
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.interconnect.daisy import DaisyProcess
+from isthmus.interconnect.daisy_member import DaisyMember
 from isthmus.interconnect.daisy_point import PointGroup
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_tree import DaisyTree
+from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.ordering.quorum import is_quorum
 from isthmus.simulator.addressed import nobody_comes_back
 from isthmus.simulator.faults import Crash, Cut, FaultPlan, Leave, Partition, Slow
@@ -27,6 +30,8 @@ SAFE_SIZE = 3
 """Members of a group that can lose any one of them."""
 
 LocalFault = Crash | Partition | Cut | Slow | Leave
+Spare: TypeAlias = Callable[[Collection[int]], bool]
+"""Whether the rest of the world can do without the processes of some slots."""
 
 
 class LocalNemesis(Nemesis):
@@ -36,8 +41,8 @@ class LocalNemesis(Nemesis):
     moment when all members were in one view, in force, to the next such moment that a fault finds.
     """
 
-    def __init__(self, world: World, slots: Iterable[int], plan: FaultPlan, resilience: int) -> None:
-        super().__init__(world, slots, plan, nobody_comes_back, self._is_resilient)
+    def __init__(self, world: World, slots: Iterable[int], plan: FaultPlan, resilience: int, spare: Spare) -> None:
+        super().__init__(world, slots, plan, nobody_comes_back, lambda gone: spare(gone) and self._is_resilient(gone))
         self._resilience = resilience
         self._whole: set[int] = set(self.slots)
 
@@ -99,10 +104,11 @@ class DaisyNemesis:
     `groups` are those that faults have met, by their slots. `_lost` are slots taken away during the change under way.
     """
 
-    def __init__(self, world: World, slots: list[int], plan: FaultPlan) -> None:
+    def __init__(self, world: World, slots: list[int], plan: FaultPlan, spare: Spare = lambda slots: True) -> None:
         self.world = world
         self.slots = slots
         self.plan = plan
+        self.spare = spare
         self.groups: dict[tuple[int, ...], LocalNemesis] = {}
         self._lost: set[int] = set()
         self._over = False
@@ -178,6 +184,7 @@ class DaisyNemesis:
     def _crash_in_a_change(self, crash: Crash) -> None:
         living = self.living()
         troubled = any(host.pause or host.doomed is not None for host in living) or self.world.network.has_cuts
+        troubled = troubled or any(map(self._is_with_the_dead, living))
         small = len(living) <= SAFE_SIZE or any(len(daisy_of(host).local.view.members) < SAFE_SIZE for host in living)
         group = self._group(crash.slot)
         if group is None or self._lost or troubled or small:
@@ -186,6 +193,15 @@ class DaisyNemesis:
         self._lost = {slot_of(host.id) for host in living if host.doomed is not None}
         if self._lost:
             self.world.sometimes.reach("crash in a change of groups")
+
+    def _is_with_the_dead(self, host: Host) -> bool:
+        """Whether a group that a process is in, or was in just before, has not yet gone on without one that is dead.
+
+        A crash just before a change counts against the quorum of that group, and so would the next one.
+        """
+        process = daisy_of(host)
+        generations = [each for each in (process.current, process.former) if each is not None]
+        return any(member in self.world.crashed for each in generations for member in each.local.member.view.members)
 
     def _partition(self, partition: Partition) -> None:
         side = set(partition.side)
@@ -229,10 +245,16 @@ class DaisyNemesis:
         tree = daisy_of(host).tree
         slots = tuple(map(slot_of, tree.groups[tree.home[slot]].everybody))
         if slots not in self.groups:
-            self.groups[slots] = LocalNemesis(self.world, slots, self.plan, tree.options.resilience)
+            self.groups[slots] = LocalNemesis(self.world, slots, self.plan, tree.options.resilience, self.spare)
         return self.groups[slots]
 
 
 def daisy_of(host: Host) -> DaisyProcess:
-    assert isinstance(host.endpoint, DaisyProcess)
-    return host.endpoint
+    """The process in its tree, whatever is on top of it."""
+    endpoint: object = host.endpoint
+    if isinstance(endpoint, GatewayMember):
+        endpoint = endpoint.group
+    if isinstance(endpoint, DaisyMember):
+        endpoint = endpoint.process
+    assert isinstance(endpoint, DaisyProcess)
+    return endpoint

@@ -13,6 +13,7 @@ from typing import Any
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.interconnect.daisy import DaisyProcess
+from isthmus.interconnect.daisy_member import DaisyMember
 from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.quorum import is_quorum
@@ -106,10 +107,11 @@ class Nemesis:
                 coming.append(membership.accepted.members)
         return coming
 
-    def has_quorum(self) -> bool:
-        """Whether those of the latest view that have not crashed can go on."""
+    def without_quorum(self) -> str:
+        """Whose members of the latest view have crashed so that the rest cannot go on; empty if it can."""
         members = self._latest_view().members
-        return is_quorum([member for member in members if member not in self.world.crashed], members)
+        left = [member for member in members if member not in self.world.crashed]
+        return "" if is_quorum(left, members) else "the group"
 
     def _is_sound(self, host: Host, member: ProcessId, view: View) -> bool:
         current = host.id == member and host.alive and host.doomed is None and host.view is not None
@@ -200,15 +202,17 @@ class Nemesis:
         if host.alive and host.doomed is None and self._can_spare(host):
             if isinstance(endpoint, GatewayMember):
                 self.world.sometimes.reach("gateway left")
-            if isinstance(endpoint, (GroupMember, DaisyProcess, GatewayMember)):
+            if isinstance(endpoint, (GroupMember, DaisyProcess, DaisyMember, GatewayMember)):
                 self.world.step(host, endpoint.leave)
 
 
 def group_of(host: Host) -> GroupMember:
     """The group layer of a simulated process, whatever is on top of it."""
-    endpoint = host.endpoint
+    endpoint: object = host.endpoint
     if isinstance(endpoint, GatewayMember):
-        return endpoint.group
+        endpoint = endpoint.group
+    if isinstance(endpoint, DaisyMember):
+        endpoint = endpoint.process
     if isinstance(endpoint, DaisyProcess):
         return endpoint.local.member
     assert isinstance(endpoint, GroupMember)

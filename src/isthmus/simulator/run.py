@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.pdu import LinkPdu
-from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.interconnect.share import WINDOW
 from isthmus.interconnect.topology import System, Topology
 from isthmus.interconnect.wiring import all_links
@@ -22,9 +21,9 @@ from isthmus.ordering.orders import OrderName
 from isthmus.simulator.acknowledged_check import out_of_turn
 from isthmus.simulator.clusters import SimulatedClusters
 from isthmus.simulator.daisy import SimulatedDaisy
+from isthmus.simulator.daisy_broadcast import SimulatedBroadcastDaisy
 from isthmus.simulator.faults import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import Link
-from isthmus.simulator.nemesis import group_of
 from isthmus.simulator.network import Network
 from isthmus.simulator.oracles import judge
 from isthmus.simulator.sometimes import Sometimes
@@ -47,7 +46,7 @@ RECOVERY: Nanos = 8 * SECOND
 def promised(topology: Topology) -> tuple[Property, ...]:
     """What a run of this topology is judged by. Clusters have no views, and a daisy has many at once."""
     properties = PROMISED[topology.promise()]
-    if all(system.clusters or system.daisy for system in topology.systems):
+    if all(system.is_addressed for system in topology.systems):
         return tuple(each for each in properties if each != "same_view")
     return properties
 
@@ -122,9 +121,11 @@ class Run:
         topology, world, seed = self.topology, self.world, self.seed
         if system.clusters is not None:
             return SimulatedClusters(topology, system, system.clusters, world, seed, self._log, tight=tight)
+        labels = [str(name) for name in self.names.slots]
+        if system.daisy is not None and system.daisy.options.audience == "everybody":
+            return SimulatedBroadcastDaisy(topology, system, system.daisy, world, seed, self._log, labels, tight=tight)
         if system.daisy is not None:
             return SimulatedDaisy(topology, system, system.daisy, world, seed, self._log, tight=tight)
-        labels = [str(name) for name in self.names.slots]
         return SimulatedSystem(topology, system, world, seed, self._log, labels, tight=tight)
 
     def play(self) -> Outcome:
@@ -224,31 +225,7 @@ class Run:
             self.world.run_until(self.world.now + 50 * MILLISECOND)
 
     def _unfinished(self) -> str:
-        for system in self.systems:
-            if isinstance(system, (SimulatedClusters, SimulatedDaisy)):
-                return system.unfinished()
-            living = [host for slot in system.slots if (host := self.world.hosts[slot]).alive]
-            ids = {host.id for host in living}
-            for host in living:
-                reason = self._unfinished_at(host, ids)
-                if reason:
-                    return f"{self.names.name(host.id)} {reason}"
-        return ""
-
-    def _unfinished_at(self, host: Host, living: set[ProcessId]) -> str:
-        if host.view is None:
-            return "is not let in"
-        if set(host.view.members) != living:
-            members = ", ".join(self.names.name(member).process for member in host.view.members)
-            return f"is in view {host.view.number} of {members}, which are not all that live"
-        group = group_of(host)
-        for hold in group.waiting():
-            return f"holds batch {hold.batch.number} of {self.names.name(hold.batch.sender)}: {hold.reason}"
-        if group.unfinished():
-            return f"has {group.unfinished()} messages that are not stable"
-        if isinstance(host.endpoint, GatewayMember) and host.endpoint.gateway.unfinished():
-            return f"has {host.endpoint.gateway.unfinished()} messages that the far side has not confirmed"
-        return ""
+        return next(filter(None, (system.unfinished() for system in self.systems)), "")
 
 
 class Tee:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import LIFE, ProcessId, incarnation_of
 from isthmus.interconnect.gateway import JoinGateway
-from isthmus.interconnect.gateway_member import GatewayMember, gateway_settings
+from isthmus.interconnect.gateway_member import GatewayMember, Group, gateway_settings
 from isthmus.interconnect.plan import JoinPlan, plans
 from isthmus.interconnect.recovery import NOTHING
 from isthmus.interconnect.share import Counted, Sequenced
@@ -17,7 +17,8 @@ from isthmus.ordering.acknowledging_member import make_member
 from isthmus.ordering.group import GroupMember
 from isthmus.ordering.orders import ORDERS
 from isthmus.ordering.window import GroupSettings
-from isthmus.simulator.faults import draw_plan
+from isthmus.simulator.daisy_nemesis import DaisyNemesis
+from isthmus.simulator.faults import FaultPlan, draw_plan
 from isthmus.simulator.lives import Lives
 from isthmus.simulator.media import Medium, MediumName
 from isthmus.simulator.nemesis import Nemesis, group_of
@@ -95,12 +96,15 @@ class SimulatedSystem:
             simulation.duration,
             system.suspect_after,
         )
-        self.nemesis = Nemesis(world, self.slots, plan, self._revive, self._spare)
+        self.nemesis = self._make_nemesis(plan)
         for slot in self.slots:
             self._start(slot, joining=False)
         if system.journal is not None:
             rng = Random(f"lives {seed} {system.name}")
             self.lives.schedule(rng, simulation.faults, simulation.duration, system.suspect_after)
+
+    def _make_nemesis(self, plan: FaultPlan) -> Nemesis | DaisyNemesis:
+        return Nemesis(self.world, self.slots, plan, self._revive, self._spare)
 
     def _begin_life(self) -> None:
         """All processes died, and all are started again, as new ones."""
@@ -124,12 +128,15 @@ class SimulatedSystem:
             self.lives.open_journal(host)
         log.event("join" if joining or self.lives.life else "start", self.world.now)
         if not joining:
-            host.view = View(1, tuple(self.lives.founders()))
+            host.view = self._first_view(host)
             members = tuple(str(self.world.names.name(member)) for member in host.view.members)
-            log.event("view", self.world.now, peer="1", destinations=members)
+            log.event("view", self.world.now, peer=str(host.view.number), destinations=members)
         self.world.start(host)
         if slot in self._senders:
             self.application.begin(host)
+
+    def _first_view(self, host: Host) -> View:
+        return View(1, tuple(self.lives.founders()))
 
     def _endpoint(self, process: ProcessId, is_gateway: bool, joining: bool) -> Member:
         if not is_gateway:
@@ -150,7 +157,7 @@ class SimulatedSystem:
             _tighten(gateway)
         return GatewayMember(group, gateway)
 
-    def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> GroupMember:
+    def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> Group:
         founders, now = self.lives.founders(), self.world.now
         table = self.system.acknowledged
         if table is None:
@@ -194,12 +201,42 @@ class SimulatedSystem:
         """
         if self.lives.is_dead:
             return ""
-        if not self.nemesis.has_quorum():
-            return f"{self.system.name} has lost its quorum"
+        if who := self.nemesis.without_quorum():
+            return f"{who} of {self.system.name} has lost its quorum"
         for plan in self.joins:
             if not any(map(self._is_there, plan.fellows)):
                 return f"{self.system.name} has lost every gateway of join {plan.join}"
         return ""
+
+    def unfinished(self) -> str:
+        """What a living process is not done with, in words; empty when all are."""
+        living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
+        for host in living:
+            reason = self._unfinished_at(host, living)
+            if reason:
+                return f"{self.world.names.name(host.id)} {reason}"
+        return ""
+
+    def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
+        names = self.world.names
+        if host.view is None:
+            return "is not let in"
+        if set(host.view.members) != {each.id for each in living}:
+            members = ", ".join(names.name(member).process for member in host.view.members)
+            return f"is in view {host.view.number} of {members}, which are not all that live"
+        group = group_of(host)
+        for hold in group.waiting():
+            return f"holds batch {hold.batch.number} of {names.name(hold.batch.sender)}: {hold.reason}"
+        if group.unfinished():
+            return f"has {group.unfinished()} messages that are not stable"
+        return not_confirmed(host)
+
+
+def not_confirmed(host: Host) -> str:
+    """What a gateway has to see through yet, in words; empty if there is nothing."""
+    if isinstance(host.endpoint, GatewayMember) and host.endpoint.gateway.unfinished():
+        return f"has {host.endpoint.gateway.unfinished()} messages that the far side has not confirmed"
+    return ""
 
 
 def _tighten(gateway: JoinGateway) -> None:
