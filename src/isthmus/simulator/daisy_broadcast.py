@@ -6,7 +6,7 @@ Its application, its gateways and its logs are those of any system; what may go 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import ProcessId
@@ -53,6 +53,26 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
 
     def revive_gateways(self) -> None:
         """Who is gone stays away: the others have to do."""
+
+    def _spare(self, slots: Collection[int]) -> bool:
+        """As nobody comes back, a join needs a link that both its ends are left of."""
+        return super()._spare(slots) and all(
+            any(end.near not in slots and self._serves(end.near) and self._far_is_there(end.far) for end in plan.links)
+            for plan in self.joins
+        )
+
+    def _far_is_there(self, slot: int) -> bool:
+        """Whether the gateway at the far end of a link is there, or another will take its place in the end."""
+        host = self.world.hosts.get(slot)
+        if host is None or not isinstance(host.endpoint, GatewayMember):
+            return True
+        return not isinstance(host.endpoint.group, DaisyMember) or (host.alive and host.doomed is None)
+
+    def beyond_the_model(self) -> str:
+        for plan in self.joins:
+            if not any(self._is_there(end.near) and self._far_is_there(end.far) for end in plan.links):
+                return f"join {plan.join} of {self.system.name} has lost every link"
+        return super().beyond_the_model()
 
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         process, member = daisy_of(host), member_of(host)

@@ -11,6 +11,7 @@ from isthmus.simulator.acknowledged_mutants import ACKNOWLEDGED_MUTANTS
 from isthmus.simulator.cluster_mutants import CLUSTER_MUTANTS
 from isthmus.simulator.daisy_change_mutants import DAISY_CHANGE_MUTANTS
 from isthmus.simulator.daisy_early_mutants import DAISY_EARLY_MUTANTS
+from isthmus.simulator.daisy_join_mutants import DAISY_JOIN_MUTANTS
 from isthmus.simulator.daisy_mutants import DAISY_MUTANTS
 from isthmus.simulator.daisy_point_mutants import DAISY_POINT_MUTANTS
 from isthmus.simulator.group_mutants import GROUP_MUTANTS
@@ -30,6 +31,7 @@ CATALOGUE: tuple[Mutant, ...] = (
     *DAISY_CHANGE_MUTANTS,
     *DAISY_EARLY_MUTANTS,
     *DAISY_POINT_MUTANTS,
+    *DAISY_JOIN_MUTANTS,
 )
 
 

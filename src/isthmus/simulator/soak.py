@@ -54,9 +54,11 @@ DAISIES = (
     "daisy-star",
     "daisy-recipients",
     "daisy-on-receipt",
+    "daisy-joined",
 )
 """Servers and hyper-servers that crash: in an even tree, in an uneven one, in one that changes, as centres of stars,
-in groups where only k + 1 members hold a message, and where they forward what they cannot deliver yet."""
+in groups where only k + 1 members hold a message, and where they forward what they cannot deliver yet; and gateways of
+two daisies that broadcast and are joined."""
 
 CHUNK = 8
 """Seeds that a worker runs in one go."""

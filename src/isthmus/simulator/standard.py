@@ -35,6 +35,7 @@ Scenario: TypeAlias = Literal[
     "early daisy",
     "changing daisy",
     "recipients daisy",
+    "joined daisies",
     "to",
     "slow to",
     "po",
@@ -147,6 +148,26 @@ duration = "400ms"
 workload = { rate = 8, size = [16, 32], burst = 3, reply = 0.2, reply-depth = 5 }
 network = { delay = { mean = "2ms" }, loss = 0.1, duplication = 0.05, reordering = 0.1 }
 faults = { crashes = 9, cuts = 2 }
+"""
+
+_JOINED_DAISIES = """
+[systems.{name}]
+kind = "embedded"
+order = "causal"
+heartbeat = "10ms"
+suspect-after = "60ms"
+processes = ["p1", "p2", "p3"]
+gateways = 3
+daisy = {{ audience = "everybody", parts.p.processes = ["p1", "p2", "p3"], parts.g.processes = ["g1", "g2", "g3"] }}
+"""
+
+_WITHER = """
+[simulation]
+duration = "300ms"
+workload = { rate = 15, size = [16, 32], burst = 3, reply = 0.1 }
+network = { delay = { mean = "2ms" }, loss = 0.1, reordering = 0.1 }
+links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
+faults = { crashes = 4, cuts = 2, link-cuts = 2 }
 """
 
 _HALL = """
@@ -272,6 +293,12 @@ def standard_changing_daisy() -> Source:
     return text + _WILT, "standard changing daisy"
 
 
+def standard_joined_daisies() -> Source:
+    """Two daisies of two local groups each, one of which are gateways, with a causal join."""
+    text = "".join(_JOINED_DAISIES.format(name=name) for name in "ab")
+    return text + _join("a", "b", "causal") + _WITHER, "standard joined daisies"
+
+
 def standard_daisy(deep: bool, option: str = "") -> Source:
     """Three local groups of four below one servers' group; deep: below two, and a group of hyper-servers.
 
@@ -304,6 +331,8 @@ def standard(scenario: Scenario, order: str) -> Source:
     """The topology of a scenario. The order is that of a group; a join has its own."""
     if scenario in ("to", "slow to", "po"):
         return standard_acknowledged(scenario)
+    if scenario == "joined daisies":
+        return standard_joined_daisies()
     if scenario == "changing daisy":
         return standard_changing_daisy()
     if scenario in _DAISIES:
