@@ -143,6 +143,66 @@ def test_a_join_to_a_daisy_is_refused_because_it_carries_broadcasts() -> None:
     assert problem.way_out.startswith('write systems.shop.daisy.audience = "everybody" if they are for all')
 
 
+BROADCAST = TREE.replace('kind = "emb', 'gateways = 2\nkind = "emb').replace('["c1", "c2"]', '["c1", "c2", "g1", "g2"]')
+BROADCAST += '[systems.shop.daisy]\naudience = "everybody"\n'
+JOIN = '[[joins]]\nbetween = ["shop", "depot"]\norder = "{}"\n'
+
+
+@pytest.mark.parametrize("order", ["causal", "fifo"])
+def test_a_daisy_whose_messages_are_for_everybody_can_be_joined(order: str) -> None:
+    topology = parse(BROADCAST + OTHER + JOIN.format(order), "t.toml")
+    system = topology.system("shop")
+    assert (topology.promise(), system.is_addressed, system.gateways) == (order, False, ("g1", "g2"))
+    assert system.daisy is not None
+    tree = tree_of(system.daisy, system.members.index)
+    assert tree.groups[4].everybody == (4, 5, 6, 7)
+    assert tree.options.audience == "everybody"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "reason"),
+    [
+        ('"everybody"\n', '"some"\n', "gateways", "a gateway would miss the others"),
+        ('"c1", "c2", "g1", "g2"]', '"c1", "c2", "g1"]', "daisy", "g2 is in no group"),
+        ('"g1", "g2"]', '"g1"]\n[systems.shop.daisy.parts.d]\nprocesses = ["g2"]', "gateways", "in groups c and d"),
+        ('"everybody"\n', '"everybody"\nstar = true\n', "gateways", "in a star the server may multicast"),
+        ('"everybody"\n', '"everybody"\ninside = "recipients"\n', "daisy.inside", "everybody is a recipient"),
+        ('"everybody"\n', '"everybody"\nsplit-above = 9\n', "daisy.split-above", "groups that change let others in"),
+        ('"everybody"\n', '"everyone"\n', "daisy.audience", 'must be "some" or "everybody"'),
+        ('kind = "emb', 'journal = "j"\nkind = "emb', "journal", "this system is a daisy"),
+    ],
+)
+def test_what_does_not_go_with_messages_for_everybody_is_refused(old: str, new: str, key: str, reason: str) -> None:
+    assert old in BROADCAST
+    found = [each for each in refused(BROADCAST.replace(old, new, 1)) if each.key == f"systems.shop.{key}"]
+    assert found
+    assert reason in found[0].reason
+
+
+@pytest.mark.parametrize(
+    "key", ['link-address = "127.0.0.1:7000"', 'tls = { certificate = "c", key = "k", authority = "a" }']
+)
+def test_what_is_for_gateways_is_refused_where_there_are_none(key: str) -> None:
+    (problem,) = refused(TREE.replace('kind = "emb', f'{key}\nkind = "emb'))
+    assert problem.reason == "is for gateways, and this daisy has none"
+
+
+def test_a_daisy_that_broadcasts_need_not_stand_alone() -> None:
+    assert parse(BROADCAST + OTHER, "t.toml").system("shop").daisy is not None
+    assert parse(BROADCAST + OTHER + "[simulation.faults]\njoins = 1\n", "t.toml").simulation.faults.joins == 1
+
+
+def test_a_message_without_destinations_is_for_everybody_where_the_daisy_says_so() -> None:
+    system = parse(BROADCAST, "t.toml").system("shop")
+    assert system.daisy is not None
+    everybody, some = tree_of(system.daisy, system.members.index), tree()
+    assert all(everybody.goes_out(group, ()) is (group != 0) for group in range(5))
+    assert all(everybody.goes_in(group, ()) for group in range(5))
+    assert all(everybody.is_for(process, ()) and not some.is_for(process, ()) for process in range(6))
+    assert some.is_for(3, (3, 4))
+    assert not some.is_for(5, (3, 4))
+
+
 def test_a_daisy_stands_alone_and_nobody_comes_back_to_it() -> None:
     (problem,) = refused(TREE + OTHER)
     assert (problem.key, problem.way_out) == ("systems.shop.daisy", "give it a file of its own")

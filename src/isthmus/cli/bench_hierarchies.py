@@ -1,15 +1,15 @@
-"""`isthmus bench hierarchies`: daisies with servers killed, one that changes, and clusters, as real OS processes."""
+"""`isthmus bench hierarchies`: daisies with servers killed, one that changes, one that is joined; and clusters."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isthmus.benchmarks import hierarchies
+from isthmus.benchmarks import hierarchies, joined_daisies
 from isthmus.benchmarks.joined_sites import ChildFailed
 from isthmus.cli.console import HOLDS, VIOLATED, Output, fail, out, progress_bar, table
 from isthmus.core.ids import SECOND
@@ -17,9 +17,10 @@ from isthmus.core.ids import SECOND
 
 def bench(traces: Path | None, output: Output) -> tuple[Any, int]:
     with _place(traces) as directory, progress_bar() as progress:
-        task = progress.add_task("killing servers", total=len(hierarchies.VICTIMS) + 3)
+        kills = len(hierarchies.VICTIMS) + len(joined_daisies.VICTIMS)
+        task = progress.add_task("killing servers", total=kills + 3)
         try:
-            outcomes = asyncio.run(hierarchies.measure(directory, lambda: progress.advance(task)))
+            outcomes = asyncio.run(_measure(directory, lambda: progress.advance(task)))
         except ChildFailed as failure:
             fail(f"{failure}; a machine that is busy with other things can do that: try again when it is not")
     if output is Output.HUMAN:
@@ -29,6 +30,12 @@ def bench(traces: Path | None, output: Output) -> tuple[Any, int]:
                 out.print(f"for Spark: isthmus audit {outcome.trace} --expect integrity,agreement,fifo,causal")
     violated = any(outcome.report.violated for outcome in outcomes)
     return outcomes, VIOLATED if violated else HOLDS
+
+
+async def _measure(directory: Path, progress: Callable[[], None]) -> list[hierarchies.Outcome]:
+    outcomes = await hierarchies.measure(directory, progress)
+    (directory / "joined").mkdir()
+    return [*outcomes, await joined_daisies.run_joined(directory / "joined", progress=progress)]
 
 
 @contextmanager
@@ -57,9 +64,9 @@ def _print(outcomes: list[hierarchies.Outcome]) -> None:
             "[green]all hold[/green]" if verdicts == {"holds"} else f"[red]{', '.join(sorted(verdicts))}[/red]",
         )
     out.print(listing)
-    listing = table("kill -9 of servers of the daisy", "killed", "noticed after", "relayed again after")
-    for kill in [kill for outcome in outcomes for kill in outcome.kills]:
-        listing.add_row(kill.victim, f"{kill.noticed / SECOND:.2f} s", f"{kill.flowing / SECOND:.2f} s")
+    listing = table("kill -9 of servers of daisies", "system", "killed", "noticed after", "flowing again after")
+    for system, kill in [(outcome.system, kill) for outcome in outcomes for kill in outcome.kills]:
+        listing.add_row(system, kill.victim, f"{kill.noticed / SECOND:.2f} s", f"{kill.flowing / SECOND:.2f} s")
     out.print(listing)
     listing = table("generations of the daisy that changes", "generation", "local groups", "longest pause")
     for change in [change for outcome in outcomes for change in outcome.changes]:

@@ -91,6 +91,9 @@ def run(
         seconds = parse_duration(duration) / SECOND if duration else None
     except ValueError as error:
         fail(f"--duration {duration}: {error}")
+    again = next((name for name in chosen if "+" in name), None)
+    if again is not None and not joining and not life:
+        fail(f"--process {again}: a process that comes again joins those that are there; add --joining")
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load_here = Load(rate, size, seconds or float("inf")) if rate else None

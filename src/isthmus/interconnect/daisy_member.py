@@ -95,6 +95,8 @@ class DaisyMember:
 
     def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
         """We are a gateway, and these were born elsewhere."""
+        if self.stopped:
+            return
         self.process.send((), [_encoder.encode(message) for message in messages], now, self._inner)
         self._hand_over(out)
 
@@ -185,7 +187,7 @@ class DaisyMember:
         out.holds += map(self._opened_hold, inner.holds)
         out.carried += map(self._opened_carried, inner.carried)
         out.sends += inner.sends
-        self.stopped = out.stopped = inner.stopped or out.stopped
+        self.stopped = out.stopped = self.stopped or inner.stopped or out.stopped
         inner.clear()
         self._free_own(out)
 

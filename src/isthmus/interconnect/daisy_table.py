@@ -93,7 +93,8 @@ def read_daisy(
 ) -> DaisyTable | None:
     """The tree of a system with these members; None where the file has none, or none that holds together."""
     said = table.entries["daisy"]
-    if not isinstance(said, dict) or said.get("audience") != "everybody":
+    audience = said.get("audience", "some") if isinstance(said, dict) else "some"
+    if audience == "some":
         if gateways:
             reason = "its messages are for some processes each, so a gateway would miss the others"
             table.refuse("gateways", reason, f'remove it, or write {table.at("daisy")}.audience = "everybody"')

@@ -179,6 +179,10 @@ class Topology(Struct, frozen=True, kw_only=True):
     def gateway_slots(self, name: str) -> range:
         return self.slots(name)[len(self.system(name).processes) :]
 
+    def is_joined(self, name: str) -> bool:
+        """Whether anything joins this system to others."""
+        return any(name in join.between for join in self.joins)
+
     def promise(self) -> Order:
         """The order that the whole is meant to keep: the weakest of its joins, and of systems that nothing joins.
 

@@ -202,7 +202,8 @@ def _in_daisy(table: Table, system: System) -> System:
                 table.refuse(name, "is for gateways, and this daisy has none", "remove it")
     if system.standby and system.daisy is not None and not system.daisy.options.changes:
         reason = "the groups of this daisy never change, so nobody can be let in"
-        table.refuse("standby", reason, f"remove it, or write {table.at('daisy')}.split-above")
+        way_out = f", or write {table.at('daisy')}.split-above" if system.is_addressed else ""
+        table.refuse("standby", reason, f"remove it{way_out}")
     _check_patience(table, system)
     return system
 

@@ -212,7 +212,7 @@ def site_spec(
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
         acknowledged=None if system.acknowledged is None else _acknowledged(system.acknowledged),
         daisy=None if system.is_addressed else system.daisy,
-        gateways=tuple(topology.gateway_slots(system.name)) if topology.joins else (),
+        gateways=tuple(topology.gateway_slots(system.name)) if topology.is_joined(system.name) else (),
         **settings,
     )
 

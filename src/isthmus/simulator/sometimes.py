@@ -76,6 +76,8 @@ def expected(topology: Topology) -> list[str]:
     trees = [system.clusters for system in topology.systems if system.clusters is not None]
     daisies = [system.daisy for system in topology.systems if system.daisy is not None]
     gateways = any(system.gateways for system in topology.systems) and bool(topology.joins)
+    # Nobody comes back to a daisy.
+    back = gateways and any(system.gateways and system.daisy is None for system in topology.systems)
     numbered = any(join.order == "causal" for join in topology.joins)
     protocols = {system.acknowledged.protocol for system in topology.systems if system.acknowledged is not None}
     quorums = groups and any(system.acknowledged is None for system in topology.systems)
@@ -112,7 +114,7 @@ def expected(topology: Topology) -> list[str]:
         "gateway crashed": gateways and faults.crashes,
         "sequencer crashed": gateways and faults.crashes,
         "epoch": gateways and (faults.crashes or faults.link_cuts or faults.site_cuts),
-        "gateway came back": gateways and faults.crashes,
+        "gateway came back": back and faults.crashes,
         "gateway left": gateways and faults.leaves,
         "block of an older epoch": gateways and (faults.crashes or faults.link_cuts or faults.site_cuts),
         "number before its turn": gateways and numbered,
