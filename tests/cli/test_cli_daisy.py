@@ -16,8 +16,8 @@ from isthmus.simulator.oracles import judge
 from isthmus.trace.reader import read_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TWO_LEVELS, EXPLORED, RECIPIENTS = (
-    str(EXAMPLES / f"daisy-{name}.toml") for name in ("two-levels", "explored", "recipients")
+TWO_LEVELS, EXPLORED, RECIPIENTS, JOINED = (
+    str(EXAMPLES / f"daisy-{name}.toml") for name in ("two-levels", "explored", "recipients", "joined")
 )
 
 Isthmus: TypeAlias = Callable[..., Finished]
@@ -82,6 +82,9 @@ def test_the_headers_of_all_kinds_of_systems_are_drawn(
         (["run", TWO_LEVELS, "--site", "shop", "--lines"], ["--lines", "is a daisy"]),
         (["run", TWO_LEVELS, "--site", "shop", "--process", "a1"], ["systems.shop", "has no address"]),
         (["explore", EXPLORED, "--crashes", "1"], ["a daisy is explored without crashes"]),
+        (["explore", JOINED], ["systems.west.daisy", 'audience = "everybody"', "simulate it instead"]),
+        (["run", JOINED, "--site", "west", "--joining", "--process", "a1+1"], ["--joining and --life", "for groups"]),
+        (["plan", TWO_LEVELS], ["systems.shop", "cannot be joined"]),
     ],
 )
 def test_what_a_daisy_cannot_do_is_refused_in_one_line(
@@ -97,3 +100,29 @@ def test_check_shows_the_groups_and_whether_they_change(isthmus: Isthmus) -> Non
     (system,) = isthmus("check", TWO_LEVELS, "-o", "json").json["systems"]
     assert [group["name"] for group in system["daisy"]] == ["", "a", "b", "c"]
     assert [group["server"] for group in system["daisy"]] == ["a1", "a1", "b1", "c1"]
+
+
+def test_a_daisy_that_broadcasts_is_run_like_a_group(isthmus: Isthmus, tmp_path: Path) -> None:
+    """Two local groups, messages without destinations, everything stable at the end."""
+    file, trace = tmp_path / "hall.toml", tmp_path / "trace"
+    file.write_text(
+        '[systems.hall]\nkind = "embedded"\norder = "causal"\nsuspect-after = "2s"\n'
+        'processes = ["a1", "a2", "b1", "b2"]\n[systems.hall.daisy]\naudience = "everybody"\n'
+        '[systems.hall.daisy.parts.a]\nprocesses = ["a1", "a2"]\n'
+        '[systems.hall.daisy.parts.b]\nprocesses = ["b1", "b2"]\n'
+    )
+    arguments = ["--rate", "20", "--size", "20", "--duration", "300ms", "--trace", str(trace), "-o", "json"]
+    done = isthmus("run", str(file), "--site", "hall", *arguments)
+    assert (done.code, done.json["clean"]) == (0, True), done.err
+    assert done.json["delivered"] == 4 * sum(done.json["accepted"].values()) > 0
+    events = list(read_trace(trace).events())
+    assert {event.destinations for event in events if event.event in ("send", "deliver")} == {None}
+    assert not judge(events, ("integrity", "agreement", "fifo", "causal", "same_view")).violated
+
+
+def test_check_shows_that_a_daisy_is_for_everybody(isthmus: Isthmus) -> None:
+    done = isthmus("check", JOINED)
+    assert done.code == 0
+    assert "west: messages to everybody" in done.out
+    west, _, _ = isthmus("check", JOINED, "-o", "json").json["systems"]
+    assert [group["members"] for group in west["daisy"]][-1] == "g1 g2 g3"

@@ -11,6 +11,7 @@ from isthmus.core.ids import MILLISECOND, ProcessName
 from isthmus.interconnect.analysis import JoinModel
 from isthmus.interconnect.forecast import Forecast, forecast, load_of
 from isthmus.interconnect.topology import Assign, Delivery, Order, Topology
+from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.counting import Rig
 from isthmus.simulator.counts_of_joins import chain, star, topology, tree
 
@@ -59,3 +60,49 @@ def test_no_message_takes_longer_than_the_longest_way(order: Order, shape: list[
     longest = max(rig.broadcast(sender).worst() for sender in senders)
     # A gateway that sends on what it broadcast itself need not wait for the whole system.
     assert Fraction(3, 4) * worst.latency <= longest <= worst.latency
+
+
+DAISY = """
+[systems.west]
+kind = "embedded"
+order = "causal"
+processes = ["a1", "a2", "a3", "b1", "b2", "b3"]
+gateways = 3
+[systems.west.daisy]
+audience = "everybody"
+[systems.west.daisy.parts.{above}a]
+processes = ["a1", "a2", "a3"]
+[systems.west.daisy.parts.{above}b]
+processes = ["b1", "b2", "b3"]
+[systems.west.daisy.parts.doors]
+processes = ["g1", "g2", "g3"]
+[systems.hall]
+kind = "embedded"
+order = "causal"
+processes = ["p1"]
+gateways = 2
+[[joins]]
+between = ["west", "hall"]
+order = "causal"
+[simulation]
+workload = {{ rate = 0 }}
+network = {{ delay = "1ms" }}
+links = {{ delay = "25ms", bandwidth = "unlimited" }}
+"""
+
+
+@pytest.mark.parametrize(("above", "hops"), [("", 5), ("x.parts.", 7)], ids=["two levels", "three levels"])
+def test_a_message_goes_up_through_a_daisy_and_down_again(above: str, hops: int) -> None:
+    """daisy, Sect. 3.3: the local group, the servers' groups on the way, and the local groups of the others."""
+    described = parse(DAISY.format(above=above), "daisy.toml")
+    whole = expected(described)
+    assert whole.systems[0].latency == hops * MILLISECOND
+    into, _ = whole.joins[0].directions
+    assert into.worst_latency == (hops + 25 + 1) * MILLISECOND
+    sent = [Rig(described).broadcast(ProcessName("west", name)) for name in ("a1", "b3")]
+    assert max(each.worst("west") for each in sent) <= whole.systems[0].latency
+    assert max(each.worst("hall") for each in sent) <= into.worst_latency
+    back = Rig(described).broadcast(ProcessName("hall", "p1")).worst("west")
+    assert back <= whole.joins[0].directions[1].worst_latency
+    if not above:
+        assert sent[0].worst("west") == whole.systems[0].latency

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from link_support import block
 
 from isthmus.core.codec import encode
+from isthmus.core.message import MAX_PAYLOAD
 from isthmus.core.pdu import Confirm, LinkPdu, Open, Progress
 from isthmus.runtime.link_wire import (
     HEADER_SIZE,
@@ -116,3 +117,11 @@ def test_a_frame_that_will_be_too_long_is_refused_by_its_header() -> None:
     assert arrivals.failure is not None
     assert "out of bounds" in str(arrivals.failure)
     assert reader.pending == 0
+
+
+def test_between_systems_a_payload_has_no_envelope() -> None:
+    """Inside a system it may have one, so that the frame as such is well formed; the next system has to add its own."""
+    for size, is_fine in ((MAX_PAYLOAD, True), (MAX_PAYLOAD + 1, False)):
+        arrivals = LinkReader().feed(data(1, block(1, size)))
+        assert (arrivals.failure is None) is is_fine
+        assert len(arrivals.pdus) == is_fine

@@ -133,3 +133,18 @@ def test_servers_that_were_taken_for_dead_at_once_have_no_say() -> None:
 def test_a_group_that_lost_its_quorum_while_a_view_began_is_beyond_the_model() -> None:
     outcome = run_seed(example("daisy-two-levels.toml"), 200016)
     assert outcome.outside == "group c of shop has lost its quorum"
+
+
+@pytest.mark.parametrize("option", ["", "star = true", 'forward = "on-receipt"'])
+def test_a_daisy_that_broadcasts_is_judged_like_a_group(option: str) -> None:
+    """Servers crash; messages are for everybody, and views of local groups are virtually synchronous."""
+    outcome = run_seed(standard_daisy(False, f'audience = "everybody"\n{option}'), 1)
+    assert not outcome.violated, explain(outcome)
+    assert "same_view" in {each.property for each in outcome.report.verdicts}
+    assert outcome.sometimes["server crashed"]
+
+
+def test_a_crash_just_before_a_change_and_one_in_it_do_not_come_together() -> None:
+    """Both would count against the quorum of the group before the change (docs/design/daisy-changes.md, "Model")."""
+    outcome = run_seed(example("daisy-changing.toml"), 400269)
+    assert not outcome.violated, explain(outcome)

@@ -84,6 +84,9 @@ def run(
     life = _life(loaded, system, chosen, life)
     if life and not process:
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
+    again = next((name for name in chosen if "+" in name), None)
+    if again is not None and not joining and not life:
+        fail(f"--process {again}: a process that comes again joins those that are there; add --joining")
     spec, listeners = _plan(loaded, system, chosen, run_name)
     spec = structs.replace(spec, trace=str(trace) if trace is not None else None, trace_sync=trace_sync, life=life)
     spec = on_the_medium.apply(spec)
@@ -91,9 +94,6 @@ def run(
         seconds = parse_duration(duration) / SECOND if duration else None
     except ValueError as error:
         fail(f"--duration {duration}: {error}")
-    again = next((name for name in chosen if "+" in name), None)
-    if again is not None and not joining and not life:
-        fail(f"--process {again}: a process that comes again joins those that are there; add --joining")
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load_here = Load(rate, size, seconds or float("inf")) if rate else None

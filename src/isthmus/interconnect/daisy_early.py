@@ -77,14 +77,15 @@ class EarlyLocalGroup(LocalGroup):
 
     # Down
 
-    def relay(self, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+    def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered, when this one has delivered of its own what that one had."""
-        self._offered[arrival.message.origin] = arrival.message.seq
-        awaited = [MessageId(each, above.get(each, 0)) for each in self.members]
-        self._turns.append((arrival, [each for each in awaited if not self.record.has(each)]))
-        self.take_turns(now)
-        if self._turns:
-            self.send_ahead(arrival.message, now)
+        for arrival in arrivals:
+            self._offered[arrival.message.origin] = arrival.message.seq
+            awaited = [MessageId(each, above.get(each, 0)) for each in self.members]
+            self._turns.append((arrival, [each for each in awaited if not self.record.has(each)]))
+            self.take_turns(now)
+            if self._turns:
+                self.send_ahead(arrival.message, now)
 
     def take_turns(self, now: Nanos) -> bool:
         """Multicast what has waited for messages of this group. Says whether there was any."""

@@ -88,6 +88,8 @@ class DaisyGeneration:
         self.ending = False
         self.ended_by: Clocked | None = None
         self._leaving = False
+        self._down: list[Arrival] = []
+        self._up: list[Clocked] = []
         self._next_tick = now
         for level in range(len(self.path) - 1):
             self._elect(level, now)
@@ -193,9 +195,11 @@ class DaisyGeneration:
                 for item in level.news():
                     moved = True
                     if isinstance(item, NewView):
+                        self._pass_on(place, now)
                         self._new_view(place, now, out)
                     else:
                         self._arrived(place, item, now, out)
+                self._pass_on(place, now)
                 if isinstance(level, ServersGroup) and level.unvouched:
                     moved = self._vouched(place, level, now) or moved
                 if isinstance(level, ServersGroup) and level.wants_above:
@@ -222,13 +226,28 @@ class DaisyGeneration:
             foreign = not self.tree.is_below(below.number, message.origin)
             if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
-                below.relay(arrival, self.levels[place].record.seen, now)
+                self._down.append(arrival)
         if place + 1 < len(self.levels) and not (self._early and place == 0):
-            here, above = self.levels[place], self.levels[place + 1]
-            assert isinstance(above, ServersGroup)
+            here = self.levels[place]
             if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
                 out.carried.append(Carried("transfer", 0, [message], self.id))
-                above.send([message], now)
+                self._up.append(message)
+
+    def _pass_on(self, place: int, now: Nanos) -> None:
+        """Multicast in the groups next to this one what it has delivered, in as few batches as will do.
+
+        One by one, a batch would become as many as it has messages in every group on the way: nine processes in three
+        groups, each with 700 messages a second for everybody, then deliver half as many (81 to 129 against 167 to 187
+        thousand in four seconds, in turns, in one OS process).
+        """
+        if self._down:
+            down, self._down = self._down, []
+            self.levels[place - 1].relay(down, self.levels[place].record.seen, now)
+        if self._up:
+            up, self._up = self._up, []
+            above = self.levels[place + 1]
+            assert isinstance(above, ServersGroup)
+            above.send(up, now)
 
     def _deliver(self, message: Clocked, batch: Batch | None, out: Outbox) -> None:
         """To the application. Messages for everybody are batches of their origin, among views, as in a group."""

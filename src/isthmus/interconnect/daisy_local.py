@@ -110,9 +110,9 @@ class LocalGroup:
             self._offered[message.origin] = message.seq
         self.member.relay(pack(messages), now, self.inner)
 
-    def relay(self, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+    def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered; `above` are the latest of each origin there."""
-        self.send([arrival.message], now)
+        self.send([arrival.message for arrival in arrivals], now)
 
     def offer(self) -> None:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""

@@ -194,9 +194,9 @@ class ServersGroup:
         kept = self.record.kept
         return self.settle([each for each in self.confirmed() if each in kept and not self.goes_beyond(kept[each])])
 
-    def relay(self, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
+    def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered; `above` are the latest of each origin there."""
-        self.send([arrival.message], now)
+        self.send([arrival.message for arrival in arrivals], now)
 
     def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
         """Multicast what has not been offered before. Causes have been in this group, or were given to it before."""

@@ -155,11 +155,14 @@ def local_latency(system: System, model: JoinModel) -> Fraction:
     """From `send` until every process of this system has delivered.
 
     In a daisy a message goes up from its group to the topmost one and down again: two local groups, and servers' groups
-    between them, which wait for nobody.
+    between them, which wait for nobody. A server that sends a message on has it itself when the first member has
+    acknowledged it, and not before.
     """
-    once = model.local_hop + delivery_words(system) * model.local_delay
+    words = delivery_words(system)
     levels = 1 if system.daisy is None else system.daisy.levels
-    return once if levels == 1 else 2 * once + (2 * levels - 3) * model.local_hop
+    if levels == 1:
+        return model.local_hop + words * model.local_delay
+    return 2 * (model.local_hop + max(1, words) * model.local_delay) + (2 * levels - 3) * model.local_hop
 
 
 def _system(topology: Topology, system: System, load: Load) -> SystemForecast:

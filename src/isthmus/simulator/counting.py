@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
+from typing import cast
 
 from msgspec import Struct
 
@@ -34,13 +35,12 @@ from isthmus.core.pdu import (
     SiteFrame,
     Status,
 )
-from isthmus.interconnect.gateway_member import GatewayMember
+from isthmus.interconnect.gateway_member import GatewayMember, Group
 from isthmus.interconnect.simulation_table import Fixed
 from isthmus.interconnect.topology import Topology
 from isthmus.interconnect.topology_checks import check
 from isthmus.interconnect.wiring import all_links
 from isthmus.simulator.faults import NetworkFaults
-from isthmus.simulator.nemesis import group_of
 from isthmus.simulator.network import Network
 from isthmus.simulator.run import Run
 from isthmus.simulator.sometimes import Sometimes
@@ -287,8 +287,8 @@ class Rig:
 
     def _rest(self, senders: Iterable[ProcessName]) -> None:
         deadline = self.world.now + PATIENCE
-        groups = [group_of(self.world.hosts[self._slots[sender]]) for sender in senders]
-        while any(group.unfinished() for group in groups):
+        members = [cast(Group, self.world.hosts[self._slots[sender]].endpoint) for sender in senders]
+        while any(member.unfinished() for member in members):
             assert self.world.now < deadline, "a message never became stable"
             self.world.run_until(self.world.now + MILLISECOND)
 

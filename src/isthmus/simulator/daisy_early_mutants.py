@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
@@ -29,8 +29,10 @@ def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
     self.member.relay([pack_with(message, NOWHERE)], now, self.inner)
 
 
-def _out_of_turn(self: EarlyLocalGroup, arrival: Arrival, above: Mapping[ProcessId, int], now: Nanos) -> None:
-    _relay(self, arrival, {}, now)
+def _out_of_turn(
+    self: EarlyLocalGroup, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos
+) -> None:
+    _relay(self, arrivals, {}, now)
 
 
 _forward = EarlyServersGroup.forward
