@@ -7,40 +7,29 @@ Its application, its gateways and its logs are those of any system; what may go 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import ProcessId
 from isthmus.interconnect.daisy_member import DaisyMember, daisy_member
-from isthmus.interconnect.daisy_table import DaisyTable
-from isthmus.interconnect.daisy_tree import tree_of
+from isthmus.interconnect.daisy_tree import DaisyTree, tree_of
 from isthmus.interconnect.gateway_member import GatewayMember
-from isthmus.interconnect.topology import System, Topology
 from isthmus.ordering.window import GroupSettings
 from isthmus.simulator.daisy import not_settled, not_with_the_others
 from isthmus.simulator.daisy_nemesis import DaisyNemesis, daisy_of
 from isthmus.simulator.faults import FaultPlan
-from isthmus.simulator.system import LogFactory, SimulatedSystem, not_confirmed
-from isthmus.simulator.world import Host, World
+from isthmus.simulator.system import SimulatedSystem, not_confirmed
+from isthmus.simulator.world import Host
 
 
 class SimulatedBroadcastDaisy(SimulatedSystem):
     """Starts the processes of one daisy. Nobody comes back to it."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        system: System,
-        daisy: DaisyTable,
-        world: World,
-        seed: int,
-        open_log: LogFactory,
-        names: list[str],
-        *,
-        tight: bool,
-    ) -> None:
-        by_name = dict(zip(system.members, topology.slots(system.name), strict=True))
-        self.tree = tree_of(daisy, by_name.__getitem__)
-        super().__init__(topology, system, world, seed, open_log, names, tight=tight)
+    @cached_property
+    def tree(self) -> DaisyTree:
+        assert self.system.daisy is not None, f"{self.system.name} is no daisy"
+        slots = self.topology.slots(self.system.name)
+        return tree_of(self.system.daisy, dict(zip(self.system.members, slots, strict=True)).__getitem__)
 
     def _make_nemesis(self, plan: FaultPlan) -> DaisyNemesis:
         return DaisyNemesis(self.world, self.slots, plan, self._spare)

@@ -121,12 +121,11 @@ class Run:
         topology, world, seed = self.topology, self.world, self.seed
         if system.clusters is not None:
             return SimulatedClusters(topology, system, system.clusters, world, seed, self._log, tight=tight)
-        labels = [str(name) for name in self.names.slots]
-        if system.daisy is not None and system.daisy.options.audience == "everybody":
-            return SimulatedBroadcastDaisy(topology, system, system.daisy, world, seed, self._log, labels, tight=tight)
-        if system.daisy is not None:
+        if system.daisy is not None and system.is_addressed:
             return SimulatedDaisy(topology, system, system.daisy, world, seed, self._log, tight=tight)
-        return SimulatedSystem(topology, system, world, seed, self._log, labels, tight=tight)
+        labels = [str(name) for name in self.names.slots]
+        kind = SimulatedSystem if system.daisy is None else SimulatedBroadcastDaisy
+        return kind(topology, system, world, seed, self._log, labels, tight=tight)
 
     def play(self) -> Outcome:
         """The whole run."""

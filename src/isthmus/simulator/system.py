@@ -57,6 +57,7 @@ class SimulatedSystem:
         tight: bool,
     ) -> None:
         self._tight = tight and bool(topology.joins)
+        self.topology = topology
         self.system = system
         self.world = world
         self.slots = list(topology.slots(system.name))
