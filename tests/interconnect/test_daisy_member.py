@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
@@ -218,6 +220,21 @@ def _send_raw(gateway: DaisyMember, payload: bytes, out: Outbox, now: Nanos) -> 
     """What a gateway sends that does not keep to the protocol."""
     gateway.process.send((), [payload], now, gateway._inner)
     gateway.wake(now, out)
+
+
+@given(st.lists(st.integers(1, 12), max_size=40))
+def test_word_of_what_is_settled_may_come_in_any_order_and_twice(words: list[int]) -> None:
+    """What is told on is the number up to which all is settled, and it only grows."""
+    member = daisy_member(0, one_group(), (), SETTINGS, 0)
+    told: list[int] = []
+    for place, seq in enumerate(words, 1):
+        out = Outbox()
+        member._settle(ELSEWHERE, seq, out)
+        told += [number for origin, number in out.settled if origin == ELSEWHERE]
+        known = set(words[:place])
+        assert (told[-1] if told else 0) == next(number for number in range(13) if number + 1 not in known)
+        member.invariants()
+    assert told == sorted(set(told))
 
 
 def test_the_window_counts_messages_and_bytes_until_they_are_stable() -> None:
