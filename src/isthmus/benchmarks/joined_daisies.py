@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from isthmus.benchmarks.deaths import certify_death, flowing_again
+from isthmus.benchmarks.deaths import STANDSTILL, certify_death, flowing_again
 from isthmus.benchmarks.hierarchies import PATIENCE, Kill, Outcome
 from isthmus.benchmarks.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout
 from isthmus.core.ids import Nanos
@@ -117,7 +117,8 @@ async def run_joined(
         for row in events
         if row.event == "deliver" and row.system == NEAR and row.origin_process != row.process
     ]
-    ends = [at for _, at in kills[1:]] + [time.time_ns()]
+    # A standstill that began when the next one died is put down to that one.
+    ends = [at - STANDSTILL for _, at in kills[1:]] + [time.time_ns()]
     return Outcome(
         system=RUN,
         processes=sum(map(len, GROUPS.values())) + sum(map(len, sites.layout.members(FAR))),
