@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
@@ -44,10 +45,10 @@ def one_group() -> DaisyTree:
 class Hall:
     """Members that hear each other at once, in order, over the wire format."""
 
-    def __init__(self, tree: DaisyTree, gateways: tuple[int, ...] = ()) -> None:
+    def __init__(self, tree: DaisyTree, gateways: tuple[int, ...] = (), settings: GroupSettings = SETTINGS) -> None:
         self.now: Nanos = 0
         everybody = tree.groups[0].everybody
-        self.members = {each: daisy_member(each, tree, gateways, SETTINGS, 0) for each in everybody}
+        self.members = {each: daisy_member(each, tree, gateways, settings, 0) for each in everybody}
         self.delivered: dict[ProcessId, list[Message]] = {each: [] for each in everybody}
         self.batches: list[Batch] = []
         self.views: dict[ProcessId, list[View]] = {each: [] for each in everybody}
@@ -158,6 +159,25 @@ def test_an_own_message_is_stable_when_every_gateway_has_finished_with_it() -> N
     asked = len(hall.asked)
     hall.pass_time()
     assert len(hall.asked) == asked, "nobody asks about what is stable"
+
+
+def test_a_message_is_not_settled_before_every_application_has_finished_with_it() -> None:
+    """Where applications say so themselves: one that is slow, in whichever group, holds up the window of the origin."""
+    hall = Hall(tree_with_doors(), settings=structs.replace(SETTINGS, auto_confirm=False))
+    hall.broadcast(0, b"one", b"two")
+    hall.pass_time()
+    assert all(payloads(delivered) == [b"one", b"two"] for delivered in hall.delivered.values())
+    slow = 3
+    for each in range(6):
+        hall.do(each, lambda member, out, last=1 if each == slow else 2: member.confirm(0, last, hall.now, out))  # type: ignore[misc]
+    hall.pass_time()
+    assert not any(hall.settled.values())
+    assert hall.members[0].credit() == 6
+    hall.do(slow, lambda member, out: member.confirm(0, 2, hall.now, out))
+    hall.pass_time()
+    assert payloads(hall.stable[0]) == [b"one", b"two"]
+    assert hall.members[0].credit() == 8
+    assert all(member.is_quiet for member in hall.members.values())
 
 
 def test_the_word_of_gateways_in_the_latest_view_counts() -> None:

@@ -14,6 +14,7 @@ from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch
+from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable
 from isthmus.runtime.address import Address, listen
 from isthmus.runtime.assembly import OrderName, SystemSpec, start_member
 from isthmus.runtime.member import Confirms
@@ -44,6 +45,33 @@ def test_what_one_process_sends_all_processes_get() -> None:
             for name in NAMES:
                 delivered = await soon(anext(system[name]))
                 assert delivered == (ProcessName("embedded", "p1"), 1, b"hello")
+
+    run_test(scenario())
+
+
+DAISY = DaisyTable(
+    options=DaisyOptions(audience="everybody"),
+    parts=(DaisyTable(name="a", processes=("p1", "p2")), DaisyTable(name="b", processes=("p3", "p4"))),
+)
+
+
+def test_in_a_daisy_that_broadcasts_a_slow_consumer_stops_its_senders() -> None:
+    """As in a group: the one that takes nothing is in the other local group, and what waits there is bounded."""
+
+    async def scenario() -> None:
+        window = 20
+        async with EmbeddedSystem(NAMES, daisy=DAISY, window_messages=window, patience=0.01) as system:
+            sender, slow = system["p1"].driver, system["p4"]
+            quick = [asyncio.ensure_future(take(system[name], 100)) for name in NAMES[:3]]
+            sending = asyncio.ensure_future(system["p1"].send(*(b"%d" % number for number in range(100))))
+            await until(lambda: sender.accepted == window)
+            heartbeats = asyncio.get_running_loop().time() + 10 * system.spec.heartbeat / 1e9
+            await until(lambda: asyncio.get_running_loop().time() > heartbeats)
+            assert (sender.accepted, sender.stable_through) == (window, 0)
+            taken = await take(slow, 100)
+            assert [payload for _, _, payload in taken] == [b"%d" % number for number in range(100)]
+            assert await soon(sending) == 1
+            assert [await soon(task) for task in quick] == [taken] * len(quick)
 
     run_test(scenario())
 

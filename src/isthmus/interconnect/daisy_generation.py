@@ -10,7 +10,7 @@ below; then `_see_through`: stable in a group, stable beyond it, stable everywhe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
@@ -114,6 +114,11 @@ class DaisyGeneration:
         """Send everybody the last message of this generation."""
         self.ending = True
         self.local.send([Clocked(self.id, seq, payload, self.path[-1].everybody, LAST)], now)
+        self._settle(now, out)
+
+    def finish(self, taken: Mapping[ProcessId, int], now: Nanos, out: Outbox) -> None:
+        """The application has finished with these, where `auto_confirm` does not say that delivery is enough."""
+        self.local.finish(taken, now)
         self._settle(now, out)
 
     def credit(self) -> int:

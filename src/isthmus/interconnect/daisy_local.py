@@ -206,6 +206,18 @@ class LocalGroup:
         self._under_way.difference_update(news)
         return news
 
+    def finish(self, taken: Mapping[ProcessId, int], now: Nanos) -> None:
+        """The application has finished with the messages of each origin up to these; only then are they stable here."""
+        for sender, waiting in self.unconfirmed.items():
+            before = self.member.stability.mine.get(sender, 0)
+            finished = before
+            for number, messages in waiting:
+                if any(each.seq > taken.get(each.origin, 0) for each in messages):
+                    break
+                finished = number
+            if finished > before:
+                self.member.confirm(sender, finished, now, self.inner)
+
     def waiting(self) -> Iterator[Hold]:
         """What has arrived here and is not delivered, and why."""
         return self.member.waiting()

@@ -39,8 +39,9 @@ _decoder = msgspec.msgpack.Decoder(Message)
 def daisy_member(
     process: ProcessId, tree: DaisyTree, gateways: Collection[int], settings: GroupSettings, now: Nanos
 ) -> DaisyMember:
-    """One process of a daisy. Delivery is enough there for a message to be finished with, whatever `settings` say."""
-    settings = msgspec.structs.replace(settings, auto_confirm=True)
+    """One process of a daisy. How far a gateway has finished it says to those who ask; inside, delivery is enough."""
+    if slot_of(process) in gateways:
+        settings = msgspec.structs.replace(settings, auto_confirm=True)
     return DaisyMember(DaisyProcess(process, tree, settings, now), gateways)
 
 
@@ -48,8 +49,8 @@ class DaisyMember:
     """One process. `gateways` are the slots of those of the system, if it is joined to others.
 
     `own` are its messages that are not stable, in order, at a process that is no gateway. `settled_through` is, of each
-    origin in the daisy, the number up to which all is settled there. `finished` is, at a gateway, how far the joins
-    have finished with the messages of each process.
+    origin in the daisy, the number up to which all is settled there. `finished` is how far the application (at a
+    gateway, the joins) has finished with the messages of each.
     """
 
     cut: Mapping[ProcessId, int] = MappingProxyType({})
@@ -106,9 +107,11 @@ class DaisyMember:
         return max(0, self.settings.window_messages - len(self.own))
 
     def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
-        """At a gateway: the joins have finished with these messages of a process. Elsewhere delivery is enough."""
-        if self.is_gateway:
-            self.finished[sender] = number
+        """The application, which at a gateway are the joins, has finished with these messages of a process."""
+        self.finished[sender] = number
+        if not self.settings.auto_confirm and not self.stopped:
+            self.process.current.finish(self.finished, now, self._inner)
+            self._hand_over(out)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
         """Stop accepting, see everything accepted through to stability, then go. `stopped` says when."""
