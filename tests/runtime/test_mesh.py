@@ -22,6 +22,17 @@ from isthmus.runtime.problems import AddressInUse, AddressUnusable
 A_BATCH = Batch(1, 1, 1, [], 0, [Message(1, 1, b"secret payload")])
 
 
+class Counting:
+    """Chance that is none, and counts how often a pause was drawn."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def uniform(self, low: float, high: float) -> float:
+        self.calls += 1
+        return low
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -229,6 +240,31 @@ def test_a_frame_for_a_former_life_never_reaches_the_new_one() -> None:
     run_test(scenario())
 
 
+def test_a_new_process_is_called_at_once_however_long_its_predecessor_did_not_answer() -> None:
+    """It would take our silence for a sign of death, while we pause between calls to the one that is dead."""
+
+    async def scenario() -> None:
+        ours, theirs = (listen(Address(LOOPBACK, 0)) for _ in range(2))
+        addresses = {0: address_of(ours), 1: address_of(theirs)}
+        theirs.close()
+        chance = Counting()
+        limits = Limits(first_pause=600, longest_pause=1200)
+        mesh = Mesh(0, addresses, ours, group=GROUP, limits=limits, random=chance)  # type: ignore[arg-type]
+        await mesh.open()
+        mesh.send((1,), encode(Safe(1, 1)))
+        await until(lambda: chance.calls == 1)  # it has called once, and pauses for minutes
+        heir = Mesh(incarnation_of(1, 1), addresses, listen(addresses[1]), group=GROUP)
+        heard: list[Pdu] = []
+        heir.receive = lambda _, pdus: heard.extend(pdus)
+        await heir.open()
+        mesh.send((incarnation_of(1, 1),), encode(Safe(2, 2)))
+        await until(lambda: heard == [Safe(2, 2)])
+        for each in (mesh, heir):
+            each.abort()
+
+    run_test(scenario())
+
+
 def test_a_listener_of_another_run_is_never_sent_a_frame() -> None:
     async def scenario() -> None:
         async with flood(1) as system:
@@ -312,14 +348,6 @@ def test_frames_of_one_iteration_leave_in_one_write() -> None:
 
 def test_jitter_comes_from_the_given_random() -> None:
     """Two processes that lost each other must not dial in step, and a seed must give the same pauses again."""
-
-    class Counting:
-        def __init__(self) -> None:
-            self.calls = 0
-
-        def uniform(self, low: float, high: float) -> float:
-            self.calls += 1
-            return low
 
     async def scenario() -> None:
         nowhere = listen(Address(LOOPBACK, 0))

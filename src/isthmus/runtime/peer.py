@@ -66,6 +66,7 @@ class Peer:
         "_on_connection",
         "_opened_at",
         "_random",
+        "_turned",
         "dropped",
         "frames",
         "full",
@@ -86,6 +87,7 @@ class Peer:
         self._dialling: asyncio.Task[None] | None = None
         self._opened_at = float("-inf")
         self._eager = False
+        self._turned = asyncio.Event()
         self.process: ProcessId = -1
         self.frames: list[bytes] = []
         self.size = 0
@@ -93,8 +95,10 @@ class Peer:
         self.dropped = 0
 
     def turn_to(self, process: ProcessId) -> None:
-        """A new process lives in the slot: what waits for the former one is void, and so is its connection."""
+        """A new process lives in the slot: what waits for the former one is void, and so are its connection, and the
+        pause after a call that it did not take: whoever has just come takes silence for a sign of death."""
         self.process = process
+        self._turned.set()
         self._drop_frames()
         if self._connection is not None:
             self._connection.close("a new process has taken its place", abort=True)
@@ -143,6 +147,7 @@ class Peer:
                 # A peer that hangs up as soon as we speak must not keep us busy.
                 await asyncio.sleep(pause * self._random.uniform(0.5, 1.5))
             while self.frames or self._eager:
+                self._turned.clear()
                 try:
                     self._connection = await self._connect()
                 except (OSError, HelloError) as error:
@@ -156,10 +161,21 @@ class Peer:
                     log.info("%s cannot reach %s yet: %s", self._me.label, self._address, reason)
                 if pause == self._limits.longest_pause:
                     self._drop_frames()
-                await asyncio.sleep(pause * self._random.uniform(0.5, 1.5))
-                pause = min(2 * pause, self._limits.longest_pause)
+                if await self._pause(pause * self._random.uniform(0.5, 1.5)):
+                    pause = self._limits.first_pause
+                else:
+                    pause = min(2 * pause, self._limits.longest_pause)
         finally:
             self._dialling = None
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before the next attempt, unless a new process has taken the slot. Says whether one has."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turned.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _connect(self) -> _Dialled:
         connection = _Dialled(self)
