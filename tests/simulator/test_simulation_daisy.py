@@ -135,7 +135,7 @@ def test_a_group_that_lost_its_quorum_while_a_view_began_is_beyond_the_model() -
     assert outcome.outside == "group c of shop has lost its quorum"
 
 
-@pytest.mark.parametrize("option", ["", "star = true", 'forward = "on-receipt"'])
+@pytest.mark.parametrize("option", ["star = true", 'forward = "on-receipt"'])
 def test_a_daisy_that_broadcasts_is_judged_like_a_group(option: str) -> None:
     """Servers crash; messages are for everybody, and views of local groups are virtually synchronous."""
     outcome = run_seed(standard_daisy(False, f'audience = "everybody"\n{option}'), 1)
