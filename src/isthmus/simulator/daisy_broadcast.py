@@ -18,6 +18,7 @@ from isthmus.ordering.window import GroupSettings
 from isthmus.simulator.daisy import not_settled, not_with_the_others
 from isthmus.simulator.daisy_nemesis import DaisyNemesis, daisy_of
 from isthmus.simulator.faults import FaultPlan
+from isthmus.simulator.nemesis import member_of
 from isthmus.simulator.system import SimulatedSystem, not_confirmed
 from isthmus.simulator.world import Host
 
@@ -38,7 +39,7 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
         return daisy_member(process, self.tree, self.gateways, settings, self.world.now)
 
     def _first_view(self, host: Host) -> View:
-        return member_of(host).view
+        return _member_of(host).view
 
     def revive_gateways(self) -> None:
         """Who is gone stays away: the others have to do."""
@@ -64,7 +65,7 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
         return super().beyond_the_model()
 
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
-        process, member = daisy_of(host), member_of(host)
+        process, member = daisy_of(host), _member_of(host)
         if reason := not_with_the_others(process, list(map(daisy_of, living)), self._name):
             return reason
         for hold in process.waiting():
@@ -77,8 +78,7 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
         return str(self.world.names.name(process))
 
 
-def member_of(host: Host) -> DaisyMember:
-    endpoint = host.endpoint
-    member = endpoint.group if isinstance(endpoint, GatewayMember) else endpoint
+def _member_of(host: Host) -> DaisyMember:
+    member = member_of(host)
     assert isinstance(member, DaisyMember)
     return member

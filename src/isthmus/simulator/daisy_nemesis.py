@@ -19,11 +19,10 @@ from isthmus.interconnect.daisy_member import DaisyMember
 from isthmus.interconnect.daisy_point import PointGroup
 from isthmus.interconnect.daisy_servers import ServersGroup
 from isthmus.interconnect.daisy_tree import DaisyTree
-from isthmus.interconnect.gateway_member import GatewayMember
 from isthmus.ordering.quorum import is_quorum
 from isthmus.simulator.addressed import nobody_comes_back
 from isthmus.simulator.faults import Crash, Cut, FaultPlan, Leave, Partition, Slow
-from isthmus.simulator.nemesis import Nemesis, group_of
+from isthmus.simulator.nemesis import Nemesis, group_of, member_of
 from isthmus.simulator.world import Host, World
 
 SAFE_SIZE = 3
@@ -251,10 +250,7 @@ class DaisyNemesis:
 
 def daisy_of(host: Host) -> DaisyProcess:
     """The process in its tree, whatever is on top of it."""
-    endpoint: object = host.endpoint
-    if isinstance(endpoint, GatewayMember):
-        endpoint = endpoint.group
-    if isinstance(endpoint, DaisyMember):
-        endpoint = endpoint.process
-    assert isinstance(endpoint, DaisyProcess)
-    return endpoint
+    member = member_of(host)
+    process = member.process if isinstance(member, DaisyMember) else member
+    assert isinstance(process, DaisyProcess)
+    return process

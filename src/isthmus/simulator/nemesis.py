@@ -208,12 +208,16 @@ class Nemesis:
 
 def group_of(host: Host) -> GroupMember:
     """The group layer of a simulated process, whatever is on top of it."""
-    endpoint: object = host.endpoint
-    if isinstance(endpoint, GatewayMember):
-        endpoint = endpoint.group
-    if isinstance(endpoint, DaisyMember):
-        endpoint = endpoint.process
-    if isinstance(endpoint, DaisyProcess):
-        return endpoint.local.member
-    assert isinstance(endpoint, GroupMember)
-    return endpoint
+    member = member_of(host)
+    if isinstance(member, DaisyMember):
+        member = member.process
+    if isinstance(member, DaisyProcess):
+        return member.local.member
+    assert isinstance(member, GroupMember)
+    return member
+
+
+def member_of(host: Host) -> object:
+    """What takes part in the system itself, below the joins of a gateway."""
+    endpoint = host.endpoint
+    return endpoint.group if isinstance(endpoint, GatewayMember) else endpoint
