@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = Path("src/isthmus")
-PROTOCOLS = (SRC / "core", SRC / "ordering", SRC / "interconnect")
+PROTOCOLS = (SRC / "core", SRC / "ordering", SRC / "join", SRC / "hierarchy")
 
 Findings: TypeAlias = Iterator[tuple[int, str]]
 """Line and what is wrong there."""

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from isthmus.pipeline.session import spark_session
 from isthmus.pipeline.source import SCHEMA, register
-from isthmus.pipeline.source_log import DeliveryLog
+from isthmus.pipeline.source.log import DeliveryLog
 
 ROUNDS = 6
 ORDERS_PER_ROUND = 50

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 from cli_support import Finished, call
 
-from isthmus.simulator.oracles import judge
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Property
 

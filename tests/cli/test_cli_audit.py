@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from cli_support import call, spawn, write
 
-from isthmus.benchmarks.audit import chosen_cases
+from isthmus.lab.benchmarks.audit import chosen_cases
 from isthmus.pipeline import session
 from isthmus.pipeline.problems import SparkProblem
 

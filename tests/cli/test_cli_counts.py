@@ -11,7 +11,7 @@ import pytest
 from cli_support import Finished, call
 
 from isthmus.cli import counts
-from isthmus.simulator.counts import Section, row
+from isthmus.lab.counts.table import Section, row
 
 Isthmus: TypeAlias = Callable[..., Finished]
 

@@ -10,9 +10,9 @@ import pytest
 from cli_support import Finished, call
 
 from isthmus.cli.plot import COLOURS
-from isthmus.simulator import counts_of_daisies
-from isthmus.simulator.counts_of_daisies import curves
-from isthmus.simulator.oracles import judge
+from isthmus.lab.counts import daisies as counts_of_daisies
+from isthmus.lab.counts.daisies import curves
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -11,11 +11,11 @@ import pytest
 from cli_support import EXAMPLES, GROUP, Finished, call, spawn, write
 
 import isthmus as package
-from isthmus.benchmarks import mutants
 from isthmus.core.codec import encode
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Safe
-from isthmus.simulator.mutants import find
+from isthmus.core.wire.group import Safe
+from isthmus.lab.benchmarks import mutants
+from isthmus.lab.mutants.catalogue import find
 
 Isthmus: TypeAlias = Callable[..., Finished]
 

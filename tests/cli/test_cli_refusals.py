@@ -12,7 +12,7 @@ from cli_support import EXAMPLES, GROUP, Finished, call, spawn, write
 
 from isthmus.cli.main import app
 from isthmus.core.codec import encode
-from isthmus.core.pdu import Safe
+from isthmus.core.wire.group import Safe
 
 Isthmus: TypeAlias = Callable[..., Finished]
 

@@ -10,7 +10,7 @@ import pytest
 from cli_support import call
 
 from isthmus.cli.measure import show
-from isthmus.pipeline.measure_rows import Figures, LinkRow, PairRow, ProcessRow, WaitRow
+from isthmus.pipeline.measure.rows import Figures, LinkRow, PairRow, ProcessRow, WaitRow
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from cli_support import COMMAND, ENVIRONMENT, GROUP, PATIENCE, write
 
-from isthmus.simulator.oracles import judge
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
 

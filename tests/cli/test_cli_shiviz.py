@@ -11,7 +11,7 @@ import pytest
 from cli_support import Finished, call, spawn, write
 
 from isthmus.pipeline import session
-from isthmus.trace.shiviz_export import PARSER
+from isthmus.trace.shiviz.exporter import PARSER
 
 Isthmus: TypeAlias = Callable[..., Finished]
 

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pdu_strategies import KINDS, pdus
 
 from isthmus.core.codec import MAX_FRAME, VERSION, FrameError, FrameReader, body_of, decode_all, decode_body, encode
 from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_ENVELOPE, MAX_MEMBERS, MAX_PAYLOAD, Batch, Message
-from isthmus.core.pdu import Ack, Join, Pdu, Status
-from pdu_strategies import KINDS, pdus
+from isthmus.core.wire.group import Ack, Join, Status
+from isthmus.core.wire.pdu import Pdu
 
 MAX_NUMBER = 1 << 62
 BATCH = Batch(1, 2, 3, [4, 5], 6, [Message(7, 8, b"nine")])

@@ -11,7 +11,7 @@ from isthmus.core.ids import Directory, ProcessName
 from isthmus.core.message import Message
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.scenario import Ledger
-from isthmus.interconnect.topology import Order
+from isthmus.topology.model import Order
 
 Place = tuple[str, int, int]
 """("send", sender, number), or ("deliver", sender, number)."""

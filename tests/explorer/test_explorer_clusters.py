@@ -13,9 +13,9 @@ from test_explore_command import explore
 
 from isthmus.explorer.clusters import explore_clusters
 from isthmus.explorer.search import Outcome
-from isthmus.interconnect.problem import TopologyError
-from isthmus.interconnect.topology_file import parse
-from isthmus.simulator.mutants import alive, find
+from isthmus.lab.mutants.catalogue import alive, find
+from isthmus.topology.file import parse
+from isthmus.topology.problem import TopologyError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

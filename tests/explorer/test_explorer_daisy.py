@@ -11,9 +11,9 @@ import pytest
 
 from isthmus.explorer.daisy import explore_daisy
 from isthmus.explorer.search import Outcome
-from isthmus.interconnect.problem import TopologyError
-from isthmus.interconnect.topology_file import parse
-from isthmus.simulator.mutants import alive, find
+from isthmus.lab.mutants.catalogue import alive, find
+from isthmus.topology.file import parse
+from isthmus.topology.problem import TopologyError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "daisy-explored.toml"
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from isthmus.explorer.scenario import scenario_of
 from isthmus.explorer.search import Outcome, explore
-from isthmus.interconnect.gateway import make_gateways
-from isthmus.interconnect.topology_file import load
+from isthmus.join.gateway import make_gateways
+from isthmus.topology.file import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from isthmus.core.pdu import Block, Broken, Progress, Resume
+from isthmus.core.wire.join import Block, Broken, Progress, Resume
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, Search, explore
 from isthmus.explorer.site import Site
 from isthmus.explorer.world import World
-from isthmus.interconnect import export
-from isthmus.interconnect.exploration_table import MAX_SENDS
-from isthmus.interconnect.gateway import make_gateways
-from isthmus.interconnect.share import WINDOW
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import load
+from isthmus.join import export
+from isthmus.join.gateway import make_gateways
+from isthmus.join.share import WINDOW
+from isthmus.topology.file import load
+from isthmus.topology.model import Topology
+from isthmus.topology.read.exploration import MAX_SENDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

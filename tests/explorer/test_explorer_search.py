@@ -13,8 +13,8 @@ from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, explore
 from isthmus.explorer.step import Event, Violation
 from isthmus.explorer.world import State, World
-from isthmus.interconnect.topology import Topology
-from isthmus.simulator.oracles import judge
+from isthmus.topology.model import Topology
+from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event as Row
 
 Case = tuple[str, str, int, Sequence[str]]

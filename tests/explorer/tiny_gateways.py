@@ -11,10 +11,10 @@ from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Block, Confirm, LinkPdu, SitePdu
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import parse
-from isthmus.interconnect.wiring import all_links, forwardings
+from isthmus.core.wire.join import Block, Confirm, LinkPdu, SitePdu
+from isthmus.topology.file import parse
+from isthmus.topology.model import Topology
+from isthmus.topology.wiring import all_links, forwardings
 
 
 class Forwarder:

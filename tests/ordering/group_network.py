@@ -15,11 +15,12 @@ from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Ack, Fetch, Install, Join, Pdu, Prepare, Promise, Propose, Safe, Status
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.group import GroupMember
-from isthmus.ordering.order import Order
-from isthmus.ordering.window import GroupSettings
+from isthmus.core.wire.group import Ack, Fetch, Install, Join, Prepare, Promise, Propose, Safe, Status
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.order import Order
 
 HEARTBEAT = 20 * MILLISECOND
 SUSPECT_AFTER = 200 * MILLISECOND

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Pdu
-from isthmus.ordering.acknowledging import AcknowledgedSettings
-from isthmus.ordering.acknowledging_member import AcknowledgingMember, Protocol, make_member
-from isthmus.ordering.window import GroupSettings
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.acknowledged.member import AcknowledgingMember, Protocol, make_member
+from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
+from isthmus.ordering.group.window import GroupSettings
 
 HEARTBEAT: Nanos = SECOND
 

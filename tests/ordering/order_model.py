@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch
-from isthmus.ordering.order import Order
+from isthmus.ordering.orders.order import Order
 
 Id = tuple[int, int]
 """A batch: (rank of its sender, number)."""

@@ -11,9 +11,9 @@ from medium_hall import HEARTBEAT, Hall
 from msgspec.structs import replace
 
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Fetch, Install, Places, Prepare, Seek, Status
-from isthmus.ordering.acknowledging import AcknowledgedSettings
-from isthmus.ordering.acknowledging_member import Protocol
+from isthmus.core.wire.group import Fetch, Install, Places, Prepare, Seek, Status
+from isthmus.ordering.acknowledged.member import Protocol
+from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
 
 FOLDER = Path(__file__).parent / "log_transcripts"
 PROTOCOLS: tuple[Protocol, ...] = ("to", "po")

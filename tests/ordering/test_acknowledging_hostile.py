@@ -7,12 +7,12 @@ from group_network import SETTINGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from pdu_strategies import group_kinds
 from test_group_hostile import ballots, endure, groups, processes, views
 
-from isthmus.core.pdu import Pdu
-from isthmus.ordering.acknowledging import AcknowledgedSettings
-from isthmus.ordering.acknowledging_member import Protocol, make_member
-from pdu_strategies import group_kinds
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.acknowledged.member import Protocol, make_member
+from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
 
 MEMBERS = (1, 2, 3)
 

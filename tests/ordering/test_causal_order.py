@@ -18,7 +18,7 @@ from order_model import (
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch
-from isthmus.ordering.causal import CausalOrder
+from isthmus.ordering.orders.causal import CausalOrder
 
 SIZE = 4
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from isthmus.core.message import Batch
-from isthmus.ordering.channel import MAX_BACKOFF, MAX_EARLY, RESEND_AT_ONCE, Incoming, Log, Outgoing
+from isthmus.ordering.group.channel import MAX_BACKOFF, MAX_EARLY, RESEND_AT_ONCE, Incoming, Log, Outgoing
 
 RETRY = 100
 SENDER = 9

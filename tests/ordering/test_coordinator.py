@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from isthmus.core.message import Addressed
-from isthmus.core.pdu import Hop
-from isthmus.ordering.coordinator import CoordinatorDelivery
-from isthmus.ordering.delivery import Onward
+from isthmus.core.wire.clusters import Hop
+from isthmus.ordering.addressed.coordinator import CoordinatorDelivery
+from isthmus.ordering.addressed.delivery import Onward
 
 COORDINATOR, MEMBER, OTHER = 1, 0, 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.ordering.detector import FailureDetector
+from isthmus.ordering.group.detector import FailureDetector
 
 PATIENCE = 100
 ME, A, B, C = 0, 1, 2, 3

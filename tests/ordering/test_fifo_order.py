@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from order_model import Execution, Process, delivered_only_what_is_safe, holds_are_true, in_fifo_order, play, steps
 
-from isthmus.ordering.fifo import FifoOrder
+from isthmus.ordering.orders.fifo import FifoOrder
 
 SIZE = 3
 

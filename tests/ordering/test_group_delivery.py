@@ -7,11 +7,11 @@ from group_network import HEARTBEAT, SETTINGS, Network
 
 from isthmus.core.endpoint import Hold, Outbox
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Ack, Safe, Status
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.total_order import TotalOrder
-from isthmus.ordering.window import GroupSettings
+from isthmus.core.wire.group import Ack, Safe, Status
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.total import TotalOrder
 
 FAST = GroupSettings(uniform=False)
 

@@ -10,20 +10,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
+from pdu_strategies import group_kinds
 
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import incarnation_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import (
+from isthmus.core.wire.group import (
     Accept,
     Ack,
-    Block,
     Excluded,
     Fetch,
     Install,
     Join,
-    Pdu,
     Prepare,
     Promise,
     Proposal,
@@ -31,13 +30,14 @@ from isthmus.core.pdu import (
     Safe,
     Status,
 )
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.group import GroupMember
-from isthmus.ordering.membership import EXCLUDED
-from isthmus.ordering.order import Order
-from isthmus.ordering.total_order import MAX_PLACED, TotalOrder
-from pdu_strategies import group_kinds
+from isthmus.core.wire.join import Block
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.membership import EXCLUDED
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.order import Order
+from isthmus.ordering.orders.total import MAX_PLACED, TotalOrder
 
 MEMBERS = (1, 2, 3)
 STRANGER = 77

@@ -7,12 +7,12 @@ from group_network import HEARTBEAT, SETTINGS, SUSPECT_AFTER, Network, kept
 
 from isthmus.core.ids import SECOND, incarnation_of
 from isthmus.core.message import MAX_MEMBERS, Batch
-from isthmus.core.pdu import Accept, Excluded, Install, Join, Leave, Prepare, Proposal, Propose, Status
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.membership import EXCLUDED
-from isthmus.ordering.total_order import TotalOrder
-from isthmus.ordering.window import GroupSettings
+from isthmus.core.wire.group import Accept, Excluded, Install, Join, Leave, Prepare, Proposal, Propose, Status
+from isthmus.ordering.group.membership import EXCLUDED
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.total import TotalOrder
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
 NEWCOMER = 7

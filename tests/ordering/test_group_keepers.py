@@ -10,7 +10,7 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Accept, Ack
+from isthmus.core.wire.group import Accept, Ack
 
 
 def keeping(*keepers: int) -> Network:

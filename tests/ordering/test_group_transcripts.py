@@ -13,10 +13,10 @@ import pytest
 from group_network import HEARTBEAT, SUSPECT_AFTER, Network
 
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Ack, Prepare, Safe, Status
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.total_order import TotalOrder
+from isthmus.core.wire.group import Ack, Prepare, Safe, Status
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.total import TotalOrder
 
 FOLDER = Path(__file__).parent / "transcripts"
 

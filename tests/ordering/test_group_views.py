@@ -8,7 +8,7 @@ from group_network import HEARTBEAT, SUSPECT_AFTER, Network, kept
 from isthmus.core.endpoint import View
 from isthmus.core.ids import SECOND
 from isthmus.core.message import MAX_MEMBERS, Batch
-from isthmus.core.pdu import (
+from isthmus.core.wire.group import (
     Accept,
     Ack,
     Busy,
@@ -22,11 +22,11 @@ from isthmus.core.pdu import (
     Safe,
     Status,
 )
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.membership import EXCLUDED
-from isthmus.ordering.total_order import TotalOrder
-from isthmus.ordering.window import GroupSettings
+from isthmus.ordering.group.membership import EXCLUDED
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.total import TotalOrder
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
 """Long enough to suspect somebody and go on without him."""

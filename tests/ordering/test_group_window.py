@@ -6,11 +6,11 @@ import pytest
 from group_network import HEARTBEAT, SUSPECT_AFTER, Network, UnderWay, kept, texts
 
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Status
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.total_order import TotalOrder
-from isthmus.ordering.window import GroupSettings
+from isthmus.core.wire.group import Status
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.total import TotalOrder
 
 CHANGE = SUSPECT_AFTER + 10 * HEARTBEAT
 BY_HAND = GroupSettings(auto_confirm=False)

@@ -8,8 +8,9 @@ import pytest
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Addressed
-from isthmus.core.pdu import Hop, HopAck, HopFrame, Pdu
-from isthmus.ordering.channels import FRAME_BYTES, FRAME_HOPS, HopChannels
+from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.addressed.channels import FRAME_BYTES, FRAME_HOPS, HopChannels
 
 PEER, OTHER = 7, 8
 RETRY = 100

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch
-from isthmus.ordering.matrix import MatrixOrder
+from isthmus.ordering.orders.matrix import MatrixOrder
 
 ALWAYS = 1 << 60
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.ordering.quorum import is_quorum, quorum_level
+from isthmus.ordering.group.quorum import is_quorum, quorum_level
 
 
 def subsets(members: range) -> list[set[int]]:

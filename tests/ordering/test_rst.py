@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from isthmus.core.message import Addressed
-from isthmus.core.pdu import Hop
-from isthmus.ordering.delivery import Onward
-from isthmus.ordering.rst import RstDelivery
+from isthmus.core.wire.clusters import Hop
+from isthmus.ordering.addressed.delivery import Onward
+from isthmus.ordering.addressed.rst import RstDelivery
 
 MESSAGE = Addressed(0, 1, b"", (1,))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.ordering.stability import Stability
+from isthmus.ordering.group.stability import Stability
 
 A, B, C, D = 1, 2, 3, 4
 

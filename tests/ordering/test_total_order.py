@@ -18,7 +18,7 @@ from order_model import (
 )
 
 from isthmus.core.message import Batch
-from isthmus.ordering.total_order import SEQUENCER, TotalOrder
+from isthmus.ordering.orders.total import SEQUENCER, TotalOrder
 
 SIZE = 3
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from isthmus.cli.counts import SECTIONS
-from isthmus.ordering.acknowledging_member import Protocol
-from isthmus.simulator import counts_of_acknowledgements
-from isthmus.simulator.counts_of_acknowledgements import SIZES, best_pdus, run, worst_pdus
+from isthmus.lab.counts import acknowledged as counts_of_acknowledgements
+from isthmus.lab.counts.acknowledged import SIZES, best_pdus, run, worst_pdus
+from isthmus.ordering.acknowledged.member import Protocol
 
 PROTOCOLS: tuple[Protocol, ...] = ("to", "po")
 SMALL = (3, 4, 5, 8)

@@ -16,18 +16,18 @@ import pytest
 
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessName
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Pdu
-from isthmus.interconnect.simulation_table import Exponential, Fixed
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.fifo import FifoOrder
-from isthmus.ordering.group import GroupMember
-from isthmus.ordering.order import Order
-from isthmus.ordering.total_order import TotalOrder
-from isthmus.ordering.window import GroupSettings
-from isthmus.simulator.faults import NetworkFaults
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+from isthmus.ordering.orders.order import Order
+from isthmus.ordering.orders.total import TotalOrder
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
-from isthmus.simulator.sometimes import Sometimes
 from isthmus.simulator.world import Host, World
+from isthmus.topology.read.simulation import Exponential, Fixed
 
 Id = tuple[int, int]
 Histories = list[list[tuple[str, Id]]]

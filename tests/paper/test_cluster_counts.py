@@ -7,16 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from isthmus.interconnect.cluster_analysis import (
-    exact_from_above,
-    exact_from_below,
-    layers_of,
-    message_cost,
-    printed_from_above,
-    printed_from_below,
-)
-from isthmus.simulator.counts import Row
-from isthmus.simulator.counts_of_clusters import (
+from isthmus.lab.counts.clusters import (
     ClusterRig,
     count_cost,
     count_loads,
@@ -25,6 +16,15 @@ from isthmus.simulator.counts_of_clusters import (
     figure_7,
     loads,
     worst_header,
+)
+from isthmus.lab.counts.table import Row
+from isthmus.planner.clusters import (
+    exact_from_above,
+    exact_from_below,
+    layers_of,
+    message_cost,
+    printed_from_above,
+    printed_from_below,
 )
 
 SHAPES = (lambda k: (1, 1), lambda k: (2**k, 2), lambda k: (4, k))

@@ -10,12 +10,10 @@ import pytest
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, ProcessName
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Block, Pdu
-from isthmus.interconnect.analysis import JoinModel
-from isthmus.simulator.counting import Rig, Tally
-from isthmus.simulator.counts import Row
-from isthmus.simulator.counts_of_clusters import Header
-from isthmus.simulator.counts_of_daisies import (
+from isthmus.core.wire.join import Block
+from isthmus.core.wire.pdu import Pdu
+from isthmus.lab.counts.clusters import Header
+from isthmus.lab.counts.daisies import (
     compared,
     count_hops,
     count_messages,
@@ -26,7 +24,10 @@ from isthmus.simulator.counts_of_daisies import (
     growth,
     parallel_join,
 )
-from isthmus.simulator.counts_of_joins import topology
+from isthmus.lab.counts.joins import topology
+from isthmus.lab.counts.rig import Rig, Tally
+from isthmus.lab.counts.table import Row
+from isthmus.planner.expressions import JoinModel
 
 SIZES = (8, 16, 64, 256)
 MODEL = JoinModel(local_delay=MILLISECOND, link_delay=MILLISECOND)

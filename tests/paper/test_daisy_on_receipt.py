@@ -8,14 +8,14 @@ import pytest
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
-from isthmus.core.pdu import DaisyFrame, SeatState
-from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_early import EarlyLocalGroup
-from isthmus.interconnect.daisy_record import Causes, unpack_with
-from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable, Forward
-from isthmus.interconnect.daisy_tree import tree_of
-from isthmus.simulator.counts import Section
-from isthmus.simulator.counts_of_early_daisies import SECTIONS
+from isthmus.core.wire.daisy import DaisyFrame, SeatState
+from isthmus.hierarchy.daisy.early import EarlyLocalGroup
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.record import Causes, unpack_with
+from isthmus.hierarchy.daisy.tree import tree_of
+from isthmus.lab.counts.daisies_on_receipt import SECTIONS
+from isthmus.lab.counts.table import Section
+from isthmus.topology.read.daisy import DaisyOptions, DaisyTable, Forward
 
 NAMES = ("a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3")
 A1, A2, A3, B1, B2, _B3, C1, C2, _C3 = range(9)

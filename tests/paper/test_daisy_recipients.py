@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from test_daisy_fig_2 import NAMES, PA, PB, PC, Figure
 
-from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable
-from isthmus.interconnect.daisy_tree import tree_of
-from isthmus.simulator.counts import Section
-from isthmus.simulator.counts_of_recipients import SECTIONS, break_even, inside
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.tree import tree_of
+from isthmus.lab.counts.recipients import SECTIONS, break_even, inside
+from isthmus.lab.counts.table import Section
+from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

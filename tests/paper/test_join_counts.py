@@ -13,11 +13,7 @@ import pytest
 from msgspec import structs
 
 from isthmus.core.ids import MILLISECOND, ProcessName
-from isthmus.interconnect.analysis import JoinModel, best_links, broadcast_messages, links_needed, star_messages
-from isthmus.interconnect.topology import Order, Topology
-from isthmus.simulator.counting import Broadcast, Rig
-from isthmus.simulator.counts import Row
-from isthmus.simulator.counts_of_joins import (
+from isthmus.lab.counts.joins import (
     SECTIONS,
     broadcasts,
     chain,
@@ -37,6 +33,10 @@ from isthmus.simulator.counts_of_joins import (
     topology,
     tree,
 )
+from isthmus.lab.counts.rig import Broadcast, Rig
+from isthmus.lab.counts.table import Row
+from isthmus.planner.expressions import JoinModel, best_links, broadcast_messages, links_needed, star_messages
+from isthmus.topology.model import Order, Topology
 
 
 def all_hold(rows: list[Row]) -> bool:

@@ -8,12 +8,12 @@ import pytest
 from msgspec import structs
 
 from isthmus.core.ids import MILLISECOND, ProcessName
-from isthmus.interconnect.analysis import JoinModel
-from isthmus.interconnect.forecast import Forecast, forecast, load_of
-from isthmus.interconnect.topology import Assign, Delivery, Order, Topology
-from isthmus.interconnect.topology_file import parse
-from isthmus.simulator.counting import Rig
-from isthmus.simulator.counts_of_joins import chain, star, topology, tree
+from isthmus.lab.counts.joins import chain, star, topology, tree
+from isthmus.lab.counts.rig import Rig
+from isthmus.planner.expressions import JoinModel
+from isthmus.planner.forecast import Forecast, forecast, load_of
+from isthmus.topology.file import parse
+from isthmus.topology.model import Assign, Delivery, Order, Topology
 
 LINES = JoinModel(local_delay=MILLISECOND, link_delay=25 * MILLISECOND)
 

@@ -8,7 +8,6 @@ the whole suite they stay together on the first worker, whatever the number of w
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from isthmus.trace.schema import Event, Report
 
 HERE = Path(__file__).parent
-# The oracle by definition and its random executions are the second opinion here too.
-sys.path.append(str(HERE.parent / "simulator"))
 
 EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "80"))
 """Random executions that are compared with the definition."""
@@ -95,7 +92,7 @@ def by_numpy(spark: SparkSession, audits: Audits) -> Report:
 
 @pytest.fixture(scope="session")
 def by_sql(spark: SparkSession, audits: Audits) -> Report:
-    from isthmus.pipeline import sql_blocks
+    from isthmus.pipeline import blocks as sql_blocks
     from isthmus.pipeline.audit import audit
 
     with pytest.MonkeyPatch.context() as patch:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from properties_by_definition import MessageId, Run, sender_of
 
-from isthmus.pipeline.follow_run import MAX_HELD, feed
-from isthmus.pipeline.follow_state import Findings, Row, RunState, restore, row_of, snapshot
+from isthmus.pipeline.follow.run import MAX_HELD, feed
+from isthmus.pipeline.follow.state import Findings, Row, RunState, restore, row_of, snapshot
 from isthmus.trace.schema import LAST_EVENTS, Event, Violation
 
 

@@ -13,7 +13,7 @@ from properties_by_definition import Run, id_of
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from isthmus.pipeline.source import SCHEMA, LogReader, LogStreamReader
-from isthmus.pipeline.source_options import parse_options
+from isthmus.pipeline.source.options import parse_options
 from isthmus.trace.schema import Event
 
 Rows = list[dict[str, Any]]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from properties_by_definition import verdicts
 
-from isthmus.pipeline.findings import AUDITED
-from isthmus.simulator.oracles import judge
+from isthmus.pipeline.audit.findings import AUDITED
+from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event, Report
 
 if TYPE_CHECKING:

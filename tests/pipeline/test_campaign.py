@@ -11,16 +11,16 @@ import msgspec
 import pytest
 
 from isthmus.cli.simulate import account_of
-from isthmus.ordering.causal import CausalOrder
+from isthmus.lab.mutants import catalogue as mutants
+from isthmus.lab.mutants.catalogue import Mutant
+from isthmus.lab.standard import standard_group, standard_join
+from isthmus.ordering.orders.causal import CausalOrder
 from isthmus.pipeline.audit import audit_traces
 from isthmus.pipeline.campaign import MOST_TASKS, Progress, campaign, new_directory, tasks_for
-from isthmus.pipeline.campaign_account import Account, Failure
-from isthmus.pipeline.campaign_task import play_seeds
+from isthmus.pipeline.campaign.account import Account, Failure
+from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.pipeline.problems import SparkProblem
-from isthmus.simulator import mutants
 from isthmus.simulator.campaign import Played, Player, play_seed, run_seed
-from isthmus.simulator.mutants import Mutant
-from isthmus.simulator.standard import standard_group, standard_join
 from isthmus.trace.parquet import read_part
 from isthmus.trace.schema import TraceError
 

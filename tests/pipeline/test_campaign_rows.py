@@ -8,8 +8,8 @@ from known_mistakes import relayed, swapped
 from properties_by_definition import verdicts
 from trace_files import all_rows, executions
 
-from isthmus.pipeline.campaign_rows import judge_rows
-from isthmus.pipeline.findings import AUDITED
+from isthmus.pipeline.audit.findings import AUDITED
+from isthmus.pipeline.campaign.rows import judge_rows
 from isthmus.trace.schema import Event
 
 EXECUTIONS = 400

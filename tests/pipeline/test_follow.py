@@ -25,10 +25,10 @@ from source_harness import Trickle
 from trace_files import all_rows, executions, write_jsonl
 
 from isthmus.pipeline.follow import follow
-from isthmus.pipeline.follow_files import GrowingFiles, pieces, read_packed, unpack
-from isthmus.pipeline.follow_record import Batch, Summary
-from isthmus.pipeline.rows import ARROW_ROWS
-from isthmus.simulator.oracles import judge
+from isthmus.pipeline.follow.files import GrowingFiles, pieces, read_packed, unpack
+from isthmus.pipeline.follow.record import Batch, Summary
+from isthmus.pipeline.ingest.rows import ARROW_ROWS
+from isthmus.trace.oracles import judge
 from isthmus.trace.schema import TraceError, Violation
 
 if TYPE_CHECKING:

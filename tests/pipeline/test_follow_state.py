@@ -17,9 +17,9 @@ from properties_by_definition import Run, id_of, verdicts
 from random_executions import execution, row
 from trace_files import all_rows, numbered, rounds
 
-from isthmus.pipeline.follow_run import feed
-from isthmus.pipeline.follow_state import PROPERTIES, Chain, Row, RunState, row_of
-from isthmus.simulator.oracles import judge
+from isthmus.pipeline.follow.run import feed
+from isthmus.pipeline.follow.state import PROPERTIES, Chain, Row, RunState, row_of
+from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event, TraceError
 
 SEEDS = range(int(os.environ.get("ISTHMUS_EXECUTIONS", "600")))

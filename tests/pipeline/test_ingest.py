@@ -12,10 +12,9 @@ import pytest
 from random_executions import row
 from trace_files import all_rows, numbered, rounds, write_jsonl
 
-from isthmus.pipeline import files
 from isthmus.pipeline.audit import audit, audit_traces
-from isthmus.pipeline.ingest import ingest, is_table, open_table
-from isthmus.pipeline.rows import ARROW_ROWS
+from isthmus.pipeline.ingest import files, ingest, is_table, open_table
+from isthmus.pipeline.ingest.rows import ARROW_ROWS
 from isthmus.trace.jsonl import MAX_LINE
 from isthmus.trace.parquet import write_part
 from isthmus.trace.reader import read_trace

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from trace_files import write_jsonl
 
-from isthmus.pipeline.measure_rows import (
+from isthmus.pipeline.measure.rows import (
     BINS_PER_DECADE,
     SHORTEST_BIN_NS,
     Figures,

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from isthmus.pipeline.measure_rows import (
+from isthmus.pipeline.measure.rows import (
     Figures,
     LatencyRow,
     LinkRow,
@@ -17,8 +17,8 @@ from isthmus.pipeline.measure_rows import (
     ThroughputRow,
     WaitRow,
 )
-from isthmus.pipeline.report_page import Content, Shown, page
-from isthmus.pipeline.report_witness import Seen, picture_of
+from isthmus.pipeline.report.page import Content, Shown, page
+from isthmus.pipeline.report.witness import Seen, picture_of
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import Answer, Report, Verdict, Violation
 

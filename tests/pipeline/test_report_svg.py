@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from isthmus.pipeline.measure_rows import bin_edges
-from isthmus.pipeline.report_charts import (
+from isthmus.pipeline.measure.rows import bin_edges
+from isthmus.pipeline.report.charts import (
     Bar,
     Distribution,
     Line,
@@ -17,7 +17,7 @@ from isthmus.pipeline.report_charts import (
     merged_bins,
     throughput_chart,
 )
-from isthmus.pipeline.report_svg import (
+from isthmus.pipeline.report.svg import (
     Markup,
     Scale,
     bit_rate,

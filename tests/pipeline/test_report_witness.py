@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from isthmus.pipeline.report_spacetime import Arrow, Happening, Picture, columns, draw, rows
-from isthmus.pipeline.report_witness import Seen, chain_of, choose, key_of, picture_of
+from isthmus.pipeline.report.spacetime import Arrow, Happening, Picture, columns, draw, rows
+from isthmus.pipeline.report.witness import Seen, chain_of, choose, key_of, picture_of
 from isthmus.trace.schema import Property, Violation
 
 

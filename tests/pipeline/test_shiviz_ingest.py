@@ -13,11 +13,11 @@ from trace_files import write_jsonl
 
 from isthmus.cli.main import main
 from isthmus.pipeline.ingest import TraceTable, ingest, open_table
-from isthmus.pipeline.shiviz_witness import nth_violation, witness
+from isthmus.pipeline.shiviz import nth_violation, witness
 from isthmus.trace.schema import Event, Report, TraceError, Violation
-from isthmus.trace.shiviz_export import PARSER, export_rows, write_log
-from isthmus.trace.shiviz_import import import_log
-from isthmus.trace.shiviz_log import Expressions
+from isthmus.trace.shiviz.exporter import PARSER, export_rows, write_log
+from isthmus.trace.shiviz.importer import import_log
+from isthmus.trace.shiviz.log import Expressions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from isthmus.pipeline.source_cut import Cut, Histories
+from isthmus.pipeline.source.cut import Cut, Histories
 
 Row = tuple[str | None, int]
 """The sender of the message (None: a row about no message) and its number, below 0 to send it here."""

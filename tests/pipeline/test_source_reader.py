@@ -15,10 +15,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from random_executions import number, row, sound_execution
 from source_harness import Order, Query, Trickle, read_batch, write
 
-from isthmus.benchmarks.source import FORMATS, write_logs
+from isthmus.lab.benchmarks.source import FORMATS, write_logs
 from isthmus.pipeline.source import SCHEMA, LogStreamReader
-from isthmus.pipeline.source_log import DeliveryLog
-from isthmus.pipeline.source_options import parse_options
+from isthmus.pipeline.source.log import DeliveryLog
+from isthmus.pipeline.source.options import parse_options
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, TraceError
 from isthmus.trace.writer import ParquetSink

@@ -15,9 +15,9 @@ from killed_query import PATIENCE, batches_in, child, stop_in, wait_until
 from pyspark.errors import StreamingQueryException
 from source_harness import Order, Query, Trickle, write
 
-from isthmus.interconnect.topology_file import load
 from isthmus.pipeline.source import register
 from isthmus.simulator.run import simulate
+from isthmus.topology.file import load
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
 

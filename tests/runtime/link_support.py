@@ -10,13 +10,13 @@ from runtime_support import until
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Message
-from isthmus.core.pdu import Block, LinkPdu
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.link import Link, LinkCallbacks
-from isthmus.runtime.link_connection import LinkLimits
-from isthmus.runtime.links import Links
-from isthmus.runtime.tls import LinkTls
-from isthmus.runtime.wan import Wan
+from isthmus.core.wire.join import Block, LinkPdu
+from isthmus.runtime.link.connection import LinkLimits
+from isthmus.runtime.link.link import Link, LinkCallbacks
+from isthmus.runtime.link.links import Links
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.transport.tls import LinkTls
+from isthmus.runtime.wan.emulator import Wan
 
 GROUP = 11
 LINK = 5

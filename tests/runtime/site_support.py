@@ -10,19 +10,19 @@ from typing import Any, Self
 
 from runtime_support import soon, until
 
-from isthmus.benchmarks.joined_sites import Ports
 from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
-from isthmus.interconnect.topology_file import load
-from isthmus.runtime.address import Address, listen
-from isthmus.runtime.assembly import provide_medium
-from isthmus.runtime.gateway import GatewayDriver
-from isthmus.runtime.hub import Hub
+from isthmus.lab.harness.joined_sites import Ports
+from isthmus.runtime.driver.gateway import GatewayDriver
+from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.journal import begin_life
-from isthmus.runtime.member import MemberDriver
-from isthmus.runtime.sites import Site, journal_of, site_spec
-from isthmus.simulator.oracles import judge
+from isthmus.runtime.site import Site, journal_of, site_spec
+from isthmus.runtime.systems.group import provide_medium
+from isthmus.runtime.transport.address import Address, listen
+from isthmus.runtime.transport.hub import Hub
 from isthmus.simulator.run import PROMISED
+from isthmus.topology.file import load
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Report
 

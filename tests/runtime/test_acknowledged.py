@@ -13,14 +13,14 @@ from site_support import JoinedPair
 from test_processes import children, delivered_sets, has_delivered
 
 from isthmus.adapters.embedded import EmbeddedSystem, plan
-from isthmus.benchmarks.acknowledged import PROMISED, Endurer, endure
 from isthmus.core.ids import MILLISECOND
-from isthmus.ordering.acknowledging_member import Protocol
-from isthmus.runtime.acknowledged import AcknowledgedSpec, MediumKind
-from isthmus.runtime.assembly import provide_medium
+from isthmus.lab.benchmarks.acknowledged import PROMISED, Endurer, endure
+from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.runtime.problems import NotAccepting
-from isthmus.simulator.acknowledged_check import out_of_turn
-from isthmus.simulator.oracles import judge
+from isthmus.runtime.systems.acknowledged import AcknowledgedSpec, MediumKind
+from isthmus.runtime.systems.group import provide_medium
+from isthmus.simulator.checks.acknowledged import out_of_turn
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 NAMES = ["p1", "p2", "p3", "p4"]

@@ -13,12 +13,12 @@ from runtime_support import run_test, until
 
 from isthmus.core.ids import SECOND, ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Addressed
-from isthmus.interconnect.topology_file import load
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.daisy import WINDOW, DaisyDriver, DaisySite
 from isthmus.runtime.problems import NotAccepting
-from isthmus.runtime.sites import site_spec
-from isthmus.simulator.oracles import judge
+from isthmus.runtime.site import site_spec
+from isthmus.runtime.systems.daisy import WINDOW, DaisyDriver, DaisySite
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.topology.file import load
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 TWO_LEVELS = Path(__file__).parents[2] / "examples" / "daisy-two-levels.toml"

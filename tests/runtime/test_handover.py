@@ -9,7 +9,7 @@ from runtime_support import run_test, soon
 
 from isthmus.core.endpoint import View
 from isthmus.core.message import Batch
-from isthmus.runtime.handover import HandOver
+from isthmus.runtime.driver.handover import HandOver
 
 
 def batch(number: int) -> Batch:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.runtime.hello import SIZE, Hello, HelloError, decode_hello, encode_hello, group_tag
+from isthmus.runtime.transport.hello import SIZE, Hello, HelloError, decode_hello, encode_hello, group_tag
 
 
 @given(group=st.integers(0, (1 << 64) - 1), process=st.integers(0, 1 << 62))

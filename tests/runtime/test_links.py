@@ -30,14 +30,14 @@ from runtime_support import run_test, soon, until
 
 from isthmus.core.codec import encode
 from isthmus.core.ids import MILLISECOND, incarnation_of
-from isthmus.core.pdu import LinkPdu, Progress
-from isthmus.runtime.address import Address
-from isthmus.runtime.link import LinkCallbacks
-from isthmus.runtime.link_connection import LinkLimits
-from isthmus.runtime.link_session import LinkOverflow
-from isthmus.runtime.link_wire import HELLO_SIZE, LinkHello, decode_hello, encode_hello
-from isthmus.runtime.links import Links
-from isthmus.runtime.wan import Cut
+from isthmus.core.wire.join import LinkPdu, Progress
+from isthmus.runtime.link.connection import LinkLimits
+from isthmus.runtime.link.link import LinkCallbacks
+from isthmus.runtime.link.links import Links
+from isthmus.runtime.link.session import LinkOverflow
+from isthmus.runtime.link.wire import HELLO_SIZE, LinkHello, decode_hello, encode_hello
+from isthmus.runtime.transport.address import Address
+from isthmus.runtime.wan.emulator import Cut
 
 IMPATIENT = QUICK._replace(dead_after=0.2)
 

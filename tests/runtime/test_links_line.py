@@ -14,9 +14,9 @@ from link_support import block, pair, pair_over_a_line
 from runtime_support import run_test, until
 
 from isthmus.core.ids import MILLISECOND
-from isthmus.core.pdu import Block, LinkPdu
-from isthmus.runtime.link_connection import LinkLimits
-from isthmus.runtime.wan import Wan
+from isthmus.core.wire.join import Block, LinkPdu
+from isthmus.runtime.link.connection import LinkLimits
+from isthmus.runtime.wan.emulator import Wan
 
 RATE = 20_000_000
 DELAY = 25 * MILLISECOND

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from isthmus.core.codec import encode
-from isthmus.core.pdu import Progress
-from isthmus.runtime.link_session import LinkOverflow, LinkSession
-from isthmus.runtime.link_wire import LinkError, LinkHello, LinkReader, encode_report
+from isthmus.core.wire.join import Progress
+from isthmus.runtime.link.session import LinkOverflow, LinkSession
+from isthmus.runtime.link.wire import LinkError, LinkHello, LinkReader, encode_report
 
 LIMIT = 1 << 20
 

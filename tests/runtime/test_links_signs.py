@@ -18,8 +18,8 @@ from link_support import (
 from runtime_support import run_test, until
 
 from isthmus.core.codec import encode
-from isthmus.core.pdu import Progress
-from isthmus.runtime.wan import Cut
+from isthmus.core.wire.join import Progress
+from isthmus.runtime.wan.emulator import Cut
 
 IMPATIENT = QUICK._replace(dead_after=0.2)
 

@@ -25,10 +25,10 @@ from link_support import (
 from runtime_support import run_test, soon, until
 
 from isthmus.core.codec import encode
-from isthmus.core.pdu import Safe
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.link_wire import HELLO_SIZE, LinkHello, decode_hello, encode_hello
-from isthmus.runtime.links import Links
+from isthmus.core.wire.group import Safe
+from isthmus.runtime.link.links import Links
+from isthmus.runtime.link.wire import HELLO_SIZE, LinkHello, decode_hello, encode_hello
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 
 IMPATIENT = QUICK._replace(dead_after=0.2)
 

@@ -27,10 +27,10 @@ from link_support import (
 from runtime_support import run_test, soon, until
 
 from isthmus.core.ids import MILLISECOND
-from isthmus.runtime.address import Address
-from isthmus.runtime.link_wire import LinkHello, encode_hello
-from isthmus.runtime.tls import LinkTls, TlsUnusable
-from isthmus.runtime.wan import Cut
+from isthmus.runtime.link.wire import LinkHello, encode_hello
+from isthmus.runtime.transport.address import Address
+from isthmus.runtime.transport.tls import LinkTls, TlsUnusable
+from isthmus.runtime.wan.emulator import Cut
 
 NAMES = {"madrid": "isthmus://madrid/g1", "valencia": "isthmus://valencia/g1"}
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
-from isthmus.runtime.link_window import INITIAL, LEAST, MOST, LinkWindow
-from isthmus.runtime.link_wire import LinkError
+from isthmus.runtime.link.window import INITIAL, LEAST, MOST, LinkWindow
+from isthmus.runtime.link.wire import LinkError
 
 REPORT_BYTES = 16 << 10
 TICK = 250 * MILLISECOND

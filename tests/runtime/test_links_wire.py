@@ -11,8 +11,8 @@ from link_support import block
 
 from isthmus.core.codec import encode
 from isthmus.core.message import MAX_PAYLOAD
-from isthmus.core.pdu import Confirm, LinkPdu, Open, Progress
-from isthmus.runtime.link_wire import (
+from isthmus.core.wire.join import Confirm, LinkPdu, Open, Progress
+from isthmus.runtime.link.wire import (
     HEADER_SIZE,
     HELLO_SIZE,
     LinkError,

@@ -14,16 +14,16 @@ from runtime_support import run_test, soon, until
 from isthmus.core.codec import FrameError, encode
 from isthmus.core.ids import Directory, ProcessId, ProcessName
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Pdu
-from isthmus.runtime.acknowledged import AcknowledgedSpec, settle
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.carrier import Receive
-from isthmus.runtime.hello import Hello, encode_hello
-from isthmus.runtime.hub import Hub, HubMedium, HubUnreachable
-from isthmus.runtime.medium import Losses, Medium
-from isthmus.runtime.multicast import PART, MulticastMedium, NoMulticast, group_address, try_out
-from isthmus.runtime.parcel import HERE, ParcelReader, pack, unpack
+from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.problems import RuntimeProblem
+from isthmus.runtime.systems.acknowledged import AcknowledgedSpec, settle
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.transport.carrier import Receive
+from isthmus.runtime.transport.hello import Hello, encode_hello
+from isthmus.runtime.transport.hub import Hub, HubMedium, HubUnreachable
+from isthmus.runtime.transport.medium import Losses, Medium
+from isthmus.runtime.transport.multicast import PART, MulticastMedium, NoMulticast, group_address, try_out
+from isthmus.runtime.transport.parcel import HERE, ParcelReader, pack, unpack
 
 GROUP = 7
 NAMES = Directory([ProcessName("hall", f"p{place}") for place in range(1, 5)])
@@ -254,7 +254,7 @@ def test_to_is_not_put_on_multicast_and_po_falls_back_to_a_hub(
     def not_here(where: Address) -> Address:
         raise NoMulticast(where, "no such device")
 
-    monkeypatch.setattr("isthmus.runtime.acknowledged.try_out", not_here)
+    monkeypatch.setattr("isthmus.runtime.systems.acknowledged.try_out", not_here)
     assert settle(AcknowledgedSpec(protocol="po"), "run/hall").medium == "hub"
     assert "there will be a hub instead" in caplog.text
     with pytest.raises(NoMulticast, match="no such device"):

@@ -14,13 +14,13 @@ from runtime_support import GROUP, Flood, flood, run_test, soon, until
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos
 from isthmus.core.message import MAX_PAYLOAD, Batch
-from isthmus.core.pdu import Pdu
-from isthmus.runtime import driver as driver_module
-from isthmus.runtime.address import LOOPBACK, Address, listen
-from isthmus.runtime.member import STEP_MESSAGES, MemberDriver
-from isthmus.runtime.mesh import Mesh
+from isthmus.core.wire.pdu import Pdu
+from isthmus.runtime.driver import endpoint as driver_module
+from isthmus.runtime.driver.member import STEP_MESSAGES, MemberDriver
+from isthmus.runtime.driver.recorder import Ending
 from isthmus.runtime.problems import NotAccepting, NotStable
-from isthmus.runtime.recorder import Ending
+from isthmus.runtime.transport.address import LOOPBACK, Address, listen
+from isthmus.runtime.transport.mesh import Mesh
 
 
 async def take_all(driver: MemberDriver, into: list[bytes]) -> None:

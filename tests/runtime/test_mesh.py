@@ -12,12 +12,13 @@ from runtime_support import GROUP, flood, run_test, soon, until
 from isthmus.core.codec import MAX_FRAME, encode
 from isthmus.core.ids import ProcessId, incarnation_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Pdu, Safe
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.hello import SIZE, Hello, decode_hello, encode_hello
-from isthmus.runtime.mesh import Mesh
-from isthmus.runtime.peer import Limits
+from isthmus.core.wire.group import Safe
+from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.problems import AddressInUse, AddressUnusable
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.transport.hello import SIZE, Hello, decode_hello, encode_hello
+from isthmus.runtime.transport.mesh import Mesh
+from isthmus.runtime.transport.peer import Limits
 
 A_BATCH = Batch(1, 1, 1, [], 0, [Message(1, 1, b"secret payload")])
 

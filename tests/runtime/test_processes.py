@@ -19,9 +19,9 @@ from runtime_support import PATIENCE, run_with_children, soon
 import isthmus
 from isthmus.adapters.embedded import main, plan, spawn
 from isthmus.core.ids import MILLISECOND, ProcessName
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.assembly import SystemSpec
-from isthmus.simulator.oracles import judge
+from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 NAMES = ["p1", "p2", "p3", "p4"]

@@ -12,7 +12,7 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Hold, Staged, View
 from isthmus.core.ids import Directory, ProcessName
 from isthmus.core.message import Batch, Message
-from isthmus.runtime.recorder import TraceRecorder
+from isthmus.runtime.driver.recorder import TraceRecorder
 from isthmus.trace.schema import Event, TraceError, problem
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink
 

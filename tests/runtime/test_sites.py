@@ -11,10 +11,10 @@ from certificates import Authority
 from runtime_support import run_test, soon, until
 from site_support import JoinedPair
 
-from isthmus.interconnect.topology_file import load
-from isthmus.ordering.group import GroupMember
-from isthmus.runtime.assembly import SystemSpec
-from isthmus.runtime.sites import NoAddress, Site, site_spec
+from isthmus.ordering.group.member import GroupMember
+from isthmus.runtime.site import NoAddress, Site, site_spec
+from isthmus.runtime.systems.group import SystemSpec
+from isthmus.topology.file import load
 
 PROCESSES = ("madrid/p1", "madrid/p2", "valencia/p1", "valencia/p2")
 

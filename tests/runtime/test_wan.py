@@ -22,10 +22,10 @@ from runtime_support import run_test, run_with_children, soon, until
 
 import isthmus
 from isthmus.core.ids import MILLISECOND, SECOND
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.problems import AddressInUse
-from isthmus.runtime.wan import Cut, Wan
-from isthmus.runtime.wan_line import QUEUE
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.wan.emulator import Cut, Wan
+from isthmus.runtime.wan.line import QUEUE
 
 MBIT = 1_000_000
 A_WHILE = 0.15

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
-from isthmus.runtime.wan_line import QUEUE, SEGMENT, Conditions, Ending, Line, Trunk
+from isthmus.runtime.wan.line import QUEUE, SEGMENT, Conditions, Ending, Line, Trunk
 
 MBIT = 1_000_000
 

@@ -8,15 +8,15 @@ from random import Random
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
-from isthmus.interconnect.simulation_table import Fixed
-from isthmus.ordering.causal import CausalOrder
-from isthmus.ordering.group import GroupMember
-from isthmus.simulator.faults import FaultPlan
-from isthmus.simulator.nemesis import Nemesis
+from isthmus.lab.standard import Source
+from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.faults.nemesis import Nemesis
+from isthmus.simulator.faults.plan import FaultPlan
 from isthmus.simulator.network import Network
-from isthmus.simulator.sometimes import Sometimes
-from isthmus.simulator.standard import Source
 from isthmus.simulator.world import Host, World
+from isthmus.topology.read.simulation import Fixed
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

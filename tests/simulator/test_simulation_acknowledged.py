@@ -10,17 +10,17 @@ from simulation_support import example
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.core.message import Batch, Message
-from isthmus.interconnect.simulation_table import Uniform
-from isthmus.interconnect.topology_file import parse
-from isthmus.simulator.acknowledged_check import out_of_turn
+from isthmus.lab.soak import run_chunk
+from isthmus.lab.standard import Scenario, standard
 from isthmus.simulator.campaign import run_seed
-from isthmus.simulator.faults import NetworkFaults
+from isthmus.simulator.checks.acknowledged import out_of_turn
+from isthmus.simulator.checks.sometimes import Sometimes, expected
+from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.media import FlowWatch, Medium, MediumName
 from isthmus.simulator.network import Network
 from isthmus.simulator.run import Run, promised
-from isthmus.simulator.soak import run_chunk
-from isthmus.simulator.sometimes import Sometimes, expected
-from isthmus.simulator.standard import Scenario, standard
+from isthmus.topology.file import parse
+from isthmus.topology.read.simulation import Uniform
 from isthmus.trace.schema import Event, EventName
 
 SEEDS = range(1, 11)

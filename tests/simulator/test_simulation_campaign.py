@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from simulation_support import example
 
-from isthmus.interconnect.topology_file import parse
+from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed, run_seeds
+from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import PROMISED, Outcome
-from isthmus.simulator.sometimes import expected
-from isthmus.simulator.standard import standard_group
+from isthmus.topology.file import parse
 
 SEEDS = range(1, 61)
 RARE = {"crash in a view change", "coordinators competed", "proposal taken over", "flush fetched"}

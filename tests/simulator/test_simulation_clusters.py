@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from simulation_support import example
 
-from isthmus.interconnect.topology_file import parse
+from isthmus.lab.soak import CLUSTERS, run_chunk
 from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome, Run, promised
-from isthmus.simulator.soak import CLUSTERS, run_chunk
-from isthmus.simulator.sometimes import expected
+from isthmus.topology.file import parse
 
 SEEDS = range(1, 9)
 

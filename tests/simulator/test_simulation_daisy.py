@@ -9,16 +9,16 @@ from simulation_support import example
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
-from isthmus.core.pdu import DaisyFrame
-from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable
-from isthmus.interconnect.daisy_tree import tree_of
-from isthmus.interconnect.topology_file import parse
+from isthmus.core.wire.daisy import DaisyFrame
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.tree import tree_of
+from isthmus.lab.soak import DAISIES
+from isthmus.lab.standard import standard, standard_daisy
 from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome, Run, promised
-from isthmus.simulator.soak import DAISIES
-from isthmus.simulator.sometimes import expected
-from isthmus.simulator.standard import standard, standard_daisy
+from isthmus.topology.file import parse
+from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 SEEDS = (1, 2)
 

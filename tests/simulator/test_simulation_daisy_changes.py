@@ -5,13 +5,13 @@ from __future__ import annotations
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.pdu import Pdu
-from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_table import DaisyOptions, DaisyTable
-from isthmus.interconnect.daisy_tree import DaisyTree, tree_of
-from isthmus.ordering.window import GroupSettings
+from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
+from isthmus.lab.standard import standard
+from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.campaign import run_seed
-from isthmus.simulator.standard import standard
+from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 SETTINGS = GroupSettings()
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 from simulation_support import example
 
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import parse
 from isthmus.simulator.run import Run, simulate
+from isthmus.topology.file import parse
+from isthmus.topology.model import Topology
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
 

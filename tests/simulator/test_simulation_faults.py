@@ -7,9 +7,8 @@ from random import Random
 from simulation_support import FaultyGroup
 
 from isthmus.core.ids import MILLISECOND, SECOND
-from isthmus.interconnect.simulation_table import Faults, Network
-from isthmus.ordering.quorum import is_quorum
-from isthmus.simulator.faults import (
+from isthmus.ordering.group.quorum import is_quorum
+from isthmus.simulator.faults.plan import (
     Crash,
     Cut,
     FaultPlan,
@@ -22,6 +21,7 @@ from isthmus.simulator.faults import (
     draw_link_cuts,
     draw_plan,
 )
+from isthmus.topology.read.simulation import Faults, Network
 
 SLOTS = (10, 11, 12, 13, 14, 15)
 EVERYTHING = Faults(crashes=3, partitions=2, cuts=2, slow=1, joins=2, leaves=1)

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 from simulation_support import EXAMPLES, example
 
 from isthmus.core.message import Message
-from isthmus.core.pdu import Block, LinkPdu, Progress, Resume
-from isthmus.interconnect.topology_file import parse
+from isthmus.core.wire.join import Block, LinkPdu, Progress, Resume
+from isthmus.lab.soak import ACKNOWLEDGED, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
+from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.checks.links import LinkWatch
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.checks.stability import too_early
 from isthmus.simulator.run import Outcome
-from isthmus.simulator.soak import ACKNOWLEDGED, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
-from isthmus.simulator.sometimes import Sometimes
-from isthmus.simulator.stability_check import too_early
-from isthmus.simulator.standard import standard_group
-from isthmus.simulator.watch import LinkWatch
+from isthmus.topology.file import parse
 from isthmus.trace.schema import Event, EventName, Role
 
 SEEDS = range(1, 5)

@@ -10,10 +10,10 @@ import pytest
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, incarnation_of
 from isthmus.core.message import Batch, Message
-from isthmus.interconnect.simulation_table import Delay, Exponential, Fixed, Uniform
-from isthmus.simulator.faults import NetworkFaults
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import FRAME_OVERHEAD, HELD_UP, Network
-from isthmus.simulator.sometimes import Sometimes
+from isthmus.topology.read.simulation import Delay, Exponential, Fixed, Uniform
 
 MANY = 20_000
 HOP = MILLISECOND

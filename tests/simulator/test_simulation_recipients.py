@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isthmus.interconnect.topology_file import parse
+from isthmus.lab.standard import standard
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.run import Outcome, Run
-from isthmus.simulator.standard import standard
+from isthmus.topology.file import parse
 
 ONE_GROUP = """
 [systems.shop]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from simulation_support import example
 
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import parse
-from isthmus.simulator.sometimes import CASES, Sometimes, expected
+from isthmus.simulator.checks.sometimes import CASES, Sometimes, expected
+from isthmus.topology.file import parse
+from isthmus.topology.model import Topology
 
 GROUP = """
 [systems.site]

@@ -11,12 +11,13 @@ import pytest
 from isthmus.core.endpoint import Hold, Member, Outbox, View
 from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import LinkPdu, Pdu
-from isthmus.interconnect.simulation_table import Fixed
-from isthmus.simulator.faults import NetworkFaults
+from isthmus.core.wire.join import LinkPdu
+from isthmus.core.wire.pdu import Pdu
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
-from isthmus.simulator.sometimes import Sometimes
 from isthmus.simulator.world import Host, World
+from isthmus.topology.read.simulation import Fixed
 from isthmus.trace.writer import MemorySink, ProcessLog
 
 HOP = MILLISECOND

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from isthmus.trace.schema import Event
-from isthmus.trace.shiviz_import import import_log
-from isthmus.trace.shiviz_log import Expressions
+from isthmus.trace.shiviz.importer import import_log
+from isthmus.trace.shiviz.log import Expressions
 
 DEFAULT = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 GOVECTOR = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"

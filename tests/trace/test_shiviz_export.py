@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from shiviz_support import read, row, runs
 
 from isthmus.trace.schema import COLUMNS, Event, TraceError
-from isthmus.trace.shiviz_clocks import is_origin, message_of, stamped
-from isthmus.trace.shiviz_export import PARSER, chosen_run, export_rows, host_name, write_log
-from isthmus.trace.shiviz_expression import Expression
+from isthmus.trace.shiviz.clocks import is_origin, message_of, stamped
+from isthmus.trace.shiviz.exporter import PARSER, chosen_run, export_rows, host_name, write_log
+from isthmus.trace.shiviz.expression import Expression
 
 
 def logs_of(rows: list[Event]) -> dict[str, list[Event]]:

@@ -7,8 +7,8 @@ from threading import Thread
 
 import pytest
 
-from isthmus.trace import shiviz_expression
-from isthmus.trace.shiviz_expression import (
+from isthmus.trace.shiviz import expression as shiviz_expression
+from isthmus.trace.shiviz.expression import (
     MAX_ENTRY,
     MAX_EXPRESSION,
     BadExpression,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shiviz_support import DEFAULT, GOVECTOR, read, told
 
-from isthmus.trace import shiviz_log
 from isthmus.trace.schema import problem
+from isthmus.trace.shiviz import log as shiviz_log
 
 # The documented ways to write a log -----------------------------------------------------------------------------------
 

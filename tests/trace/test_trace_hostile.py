@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.simulator.oracles import judge
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import Trace, read_trace
 from isthmus.trace.schema import COLUMNS, EVENTS, TraceError
 from isthmus.trace.story import tell

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import isthmus
-from isthmus.simulator.oracles import judge
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 # It stops by itself after a million rows, should nobody kill it.

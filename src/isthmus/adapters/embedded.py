@@ -35,14 +35,21 @@ from isthmus.adapters.base import Delivered
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.assembly import MemberFactory, OrderName, SystemSpec, group_member, provide_medium, start_member
-from isthmus.runtime.daisy import is_at_rest
-from isthmus.runtime.hub import Hub
+from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.loop import run
-from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import RuntimeProblem
+from isthmus.runtime.systems.daisy import is_at_rest
+from isthmus.runtime.systems.group import (
+    MemberFactory,
+    OrderName,
+    SystemSpec,
+    group_member,
+    provide_medium,
+    start_member,
+)
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.runtime.transport.hub import Hub
 
 Application: TypeAlias = Callable[["EmbeddedProcess"], Awaitable[None]]
 OnBatch: TypeAlias = Callable[[Batch], None]

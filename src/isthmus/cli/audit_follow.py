@@ -21,7 +21,7 @@ from isthmus.trace.files import SUFFIXES
 from isthmus.trace.schema import TraceError, printable
 
 if TYPE_CHECKING:
-    from isthmus.pipeline.follow_record import Batch, Summary
+    from isthmus.pipeline.follow.record import Batch, Summary
     from isthmus.trace.schema import Property, Verdict
 
 _MOST_RUNS = 20

@@ -11,24 +11,17 @@ import typer
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
 from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
-from isthmus.simulator import (
-    counts_of_acknowledgements,
-    counts_of_clusters,
-    counts_of_daisies,
-    counts_of_early_daisies,
-    counts_of_joins,
-    counts_of_recipients,
-)
-from isthmus.simulator.counts import HEARTBEAT, Row, Section, Unit
-from isthmus.simulator.counts_of_clusters import FIGURE_7_SITES
+from isthmus.lab.counts import acknowledged, clusters, daisies, daisies_on_receipt, joins, recipients
+from isthmus.lab.counts.clusters import FIGURE_7_SITES
+from isthmus.lab.counts.table import HEARTBEAT, Row, Section, Unit
 
 SECTIONS: tuple[Section, ...] = (
-    *counts_of_joins.SECTIONS,
-    *counts_of_clusters.SECTIONS,
-    *counts_of_acknowledgements.SECTIONS,
-    *counts_of_daisies.SECTIONS,
-    *counts_of_recipients.SECTIONS,
-    *counts_of_early_daisies.SECTIONS,
+    *joins.SECTIONS,
+    *clusters.SECTIONS,
+    *acknowledged.SECTIONS,
+    *daisies.SECTIONS,
+    *recipients.SECTIONS,
+    *daisies_on_receipt.SECTIONS,
 )
 """Every claim that is counted, in the order of the table."""
 
@@ -58,10 +51,10 @@ def counts(
     counted = [(section, section.count()) for section in tracked(chosen, len(chosen), "counting")]
     if plot is not None:
         title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {FIGURE_7_SITES})"
-        _write("--plot", plot, line_chart(title, "b, clusters of layer 1", "λ", counts_of_clusters.figure_7()))
+        _write("--plot", plot, line_chart(title, "b, clusters of layer 1", "λ", clusters.figure_7()))
     if plot_headers is not None:
         title = "Header bytes of one message over all its hops, in an idle system"
-        chart = line_chart(title, "n, processes", "bytes", counts_of_daisies.curves(), logarithmic=True)
+        chart = line_chart(title, "n, processes", "bytes", daisies.curves(), logarithmic=True)
         _write("--plot-headers", plot_headers, chart)
     wrong = [row for _, rows in counted for row in rows if not row.holds]
     if output is Output.JSON:

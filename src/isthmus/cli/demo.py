@@ -16,15 +16,15 @@ import typer
 from msgspec import Struct
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from isthmus.benchmarks import failover
-from isthmus.benchmarks.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout, Traffic
-from isthmus.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.cli.spark import COLOURS
+from isthmus.lab.benchmarks import failover
+from isthmus.lab.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
+from isthmus.lab.harness.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout, Traffic
 from isthmus.pipeline.problems import SparkProblem, refuse_target
 from isthmus.runtime.loop import run as run_loop
-from isthmus.simulator.oracles import judge
 from isthmus.simulator.run import PROMISED
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Report
 

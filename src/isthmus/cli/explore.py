@@ -13,10 +13,10 @@ from isthmus.explorer.clusters import explore_clusters
 from isthmus.explorer.daisy import explore_daisy
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, explore
-from isthmus.interconnect.exploration_table import MAX_CRASHES, MAX_SENDS, MAX_STATES
-from isthmus.interconnect.gateway import make_gateways
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import load
+from isthmus.join.gateway import make_gateways
+from isthmus.topology.file import load
+from isthmus.topology.model import Topology
+from isthmus.topology.read.exploration import MAX_CRASHES, MAX_SENDS, MAX_STATES
 
 
 def register(app: typer.Typer) -> None:

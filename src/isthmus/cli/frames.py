@@ -11,7 +11,7 @@ import typer
 from isthmus.cli.console import HOLDS, Output, OutputOption, fail, out, print_json
 from isthmus.core.codec import FrameError, decode_all
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Pdu
+from isthmus.core.wire.pdu import Pdu
 
 MAX_CAPTURE = 1 << 30
 

@@ -27,8 +27,8 @@ from isthmus.cli import (
     wan,
 )
 from isthmus.cli.console import BAD_INPUT, CommandError, err
-from isthmus.interconnect.problem import TopologyError
 from isthmus.runtime.problems import RuntimeProblem
+from isthmus.topology.problem import TopologyError
 from isthmus.trace.schema import TraceError
 
 app = typer.Typer(

@@ -22,7 +22,7 @@ from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
-    from isthmus.pipeline.measure_rows import Figures
+    from isthmus.pipeline.measure.rows import Figures
 
 _MOST_ROWS = 40
 """Of a table on the terminal."""
@@ -93,7 +93,7 @@ def _figures(
 
 def show(figures: Figures) -> None:
     """The figures for people: what fits a terminal of 80 columns. All of them are in `-o json` and in Parquet."""
-    from isthmus.pipeline.report_svg import bit_rate, count, duration, percent, size
+    from isthmus.pipeline.report.svg import bit_rate, count, duration, percent, size
 
     _print(
         "latency, throughput, hold-back",

@@ -15,8 +15,8 @@ from isthmus.cli.console import HOLDS, Output, OutputOption, fail, out, print_js
 from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import MAX_PAYLOAD
 from isthmus.core.units import format_duration, format_rate, parse_duration, parse_rate
-from isthmus.interconnect.forecast import DirectionForecast, Forecast, JoinForecast, forecast, load_of
-from isthmus.interconnect.topology_file import load
+from isthmus.planner.forecast import DirectionForecast, Forecast, JoinForecast, forecast, load_of
+from isthmus.topology.file import load
 
 UNLIMITED = "unlimited"
 

@@ -21,18 +21,18 @@ from isthmus.cli.run_addressed import run_addressed
 from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
-from isthmus.interconnect.topology import System, Topology
-from isthmus.interconnect.topology_file import load
-from isthmus.runtime.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.assembly import SystemSpec
-from isthmus.runtime.clusters import ClusterSite
-from isthmus.runtime.daisy import DaisySite, is_at_rest
+from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.loop import run as run_loop
-from isthmus.runtime.member import MemberDriver
 from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import NotAccepting
-from isthmus.runtime.sites import Site, journal_of, site_spec
+from isthmus.runtime.site import Site, journal_of, site_spec
+from isthmus.runtime.systems.clusters import ClusterSite
+from isthmus.runtime.systems.daisy import DaisySite, is_at_rest
+from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
+from isthmus.topology.file import load
+from isthmus.topology.model import System, Topology
 
 SECOND = 1e9
 

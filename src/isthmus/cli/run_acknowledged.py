@@ -12,11 +12,11 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from isthmus.cli.console import HOLDS, err, fail
-from isthmus.interconnect.topology import System
-from isthmus.runtime.acknowledged import settle
-from isthmus.runtime.address import Address
-from isthmus.runtime.assembly import SystemSpec, provide_medium
 from isthmus.runtime.loop import run as run_loop
+from isthmus.runtime.systems.acknowledged import settle
+from isthmus.runtime.systems.group import SystemSpec, provide_medium
+from isthmus.runtime.transport.address import Address
+from isthmus.topology.model import System
 
 
 class MediumName(StrEnum):

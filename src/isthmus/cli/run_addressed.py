@@ -15,11 +15,11 @@ from isthmus.cli.console import HOLDS, VIOLATED, Output, err, print_json, table
 from isthmus.cli.load import TICK, Load
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Addressed
-from isthmus.runtime.addressed import AddressedSite, AnyDriver
-from isthmus.runtime.clusters import ClusterDriver, ClusterSite
-from isthmus.runtime.daisy import DaisyDriver, DaisySite
+from isthmus.runtime.driver.addressed import AddressedSite, AnyDriver
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import NotAccepting
+from isthmus.runtime.systems.clusters import ClusterDriver, ClusterSite
+from isthmus.runtime.systems.daisy import DaisyDriver, DaisySite
 
 ANSWERED = 0.5
 """The chance that a message is answered, by a message to whomever its sender wrote to before: chains of causes."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.cli.console import fail, out, table
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import load
-from isthmus.pipeline.campaign_account import Account, Failure
-from isthmus.simulator.mutants import CATALOGUE
-from isthmus.simulator.sometimes import expected
+from isthmus.lab.mutants.catalogue import CATALOGUE
+from isthmus.pipeline.campaign.account import Account, Failure
+from isthmus.simulator.checks.sometimes import expected
+from isthmus.topology.file import load
+from isthmus.topology.model import Topology
 from isthmus.trace.schema import printable
 
 SHOWN_FAILURES = 5

@@ -13,7 +13,7 @@ from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument
 from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Violation, printable
-from isthmus.trace.shiviz_export import PARSER, chosen_run, write_log
+from isthmus.trace.shiviz.exporter import PARSER, chosen_run, write_log
 
 if TYPE_CHECKING:
     from isthmus.trace.schema import Event
@@ -84,7 +84,7 @@ def _story(
 
     require_packages()
     from isthmus.pipeline.ingest import session_for
-    from isthmus.pipeline.shiviz_witness import story
+    from isthmus.pipeline.shiviz import story
 
     return story(session_for(traces, master, memory), traces, run, violation)
 

@@ -9,7 +9,7 @@ import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, CommandError, Output, OutputOption, out, print_json, tracked
 from isthmus.cli.seeds import SHOWN_FAILURES, result_of, show, simulated
-from isthmus.pipeline.campaign_account import Account, Failure
+from isthmus.pipeline.campaign.account import Account, Failure
 from isthmus.simulator.campaign import run_seeds
 from isthmus.simulator.run import Outcome
 

@@ -9,8 +9,8 @@ import typer
 
 from isthmus.cli.console import fail
 from isthmus.trace.files import Traces
-from isthmus.trace.shiviz_expression import BadExpression
-from isthmus.trace.shiviz_log import Expressions
+from isthmus.trace.shiviz.expression import BadExpression
+from isthmus.trace.shiviz.log import Expressions
 
 if TYPE_CHECKING:
     from isthmus.trace.schema import Answer

@@ -28,11 +28,11 @@ from msgspec import Struct
 from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.core.units import format_duration, format_rate, parse_duration, parse_rate
-from isthmus.runtime.address import Address
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import AddressInUse, RuntimeProblem
-from isthmus.runtime.wan import Cut, Wan
-from isthmus.runtime.wan_relay import ConnectionStatistics
+from isthmus.runtime.transport.address import Address
+from isthmus.runtime.wan.emulator import Cut, Wan
+from isthmus.runtime.wan.relay import ConnectionStatistics
 
 _COMMANDS = "cut N [silent|reset], mend N, delay N 25ms, jitter N 2ms, rate N 20Mbit, total N 50Mbit, show N, end"
 _USAGE = f"no such command; there are {_COMMANDS}; N is the number of a line, or all"

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from isthmus.core.pdu import Hop, Pdu
+from isthmus.core.wire.clusters import Hop
+from isthmus.core.wire.pdu import Pdu
 
 VERSION = 1
 MAX_FRAME = 32 << 20

@@ -16,7 +16,9 @@ from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Addressed, Batch, Message
-from isthmus.core.pdu import Hop, LinkPdu, Pdu
+from isthmus.core.wire.clusters import Hop
+from isthmus.core.wire.join import LinkPdu
+from isthmus.core.wire.pdu import Pdu
 
 Destinations: TypeAlias = tuple[ProcessId, ...]
 

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from isthmus.core.endpoint import Carried, Destinations, View
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import LinkPdu, SitePdu
+from isthmus.core.wire.join import LinkPdu, SitePdu
 
 
 class GatewayOutbox:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import LinkId, ProcessId
 from isthmus.core.message import Message
-from isthmus.core.pdu import Block, Confirm, Resume
+from isthmus.core.wire.join import Block, Confirm, Resume
 from isthmus.explorer.step import NOBODY, Effect, Event, PduNumber
 
 if TYPE_CHECKING:

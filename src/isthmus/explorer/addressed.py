@@ -19,8 +19,8 @@ from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import first_of
 from isthmus.explorer.step import Event, Step, Violation
 from isthmus.explorer.world import State
-from isthmus.interconnect.exploration_table import Directed
-from isthmus.interconnect.topology import Topology
+from isthmus.topology.model import Topology
+from isthmus.topology.read.exploration import Directed
 
 DEFAULT_MESSAGES = 3
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from isthmus.core.message import Message
 from isthmus.explorer.scenario import Ledger
-from isthmus.interconnect.topology import Order
+from isthmus.topology.model import Order
 
 Item = TypeVar("Item")
 

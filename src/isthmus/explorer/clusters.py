@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Addressed
-from isthmus.core.pdu import Hop
+from isthmus.core.wire.clusters import Hop
 from isthmus.explorer.addressed import AddressedWorld, Judge, Past, Reaction, bits, directed_of
 from isthmus.explorer.search import Outcome, Search
-from isthmus.interconnect.cluster import Hops, Relay
-from isthmus.interconnect.exploration_table import Directed
-from isthmus.interconnect.hierarchy import Hierarchy, hierarchy_of, route
-from isthmus.interconnect.topology import Topology
+from isthmus.hierarchy.clusters.process import Hops, Relay
+from isthmus.hierarchy.clusters.tree import Hierarchy, hierarchy_of, route
+from isthmus.topology.model import Topology
+from isthmus.topology.read.exploration import Directed
 
 
 class ClusterJudge(Judge):

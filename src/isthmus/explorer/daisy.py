@@ -13,14 +13,14 @@ from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.pdu import DaisyFrame, Parcel
+from isthmus.core.wire.daisy import DaisyFrame, Parcel
 from isthmus.explorer.addressed import AddressedWorld, Reaction, directed_of
 from isthmus.explorer.search import Outcome, Search
-from isthmus.interconnect.daisy import DaisyProcess
-from isthmus.interconnect.daisy_record import unpack
-from isthmus.interconnect.daisy_tree import DaisyTree, tree_of
-from isthmus.interconnect.exploration_table import Directed
-from isthmus.interconnect.topology import Topology
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.record import unpack
+from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
+from isthmus.topology.model import Topology
+from isthmus.topology.read.exploration import Directed
 
 
 class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):

@@ -6,8 +6,8 @@ Both rules know the join protocols (docs/design/joins.md); of other gateways not
 from __future__ import annotations
 
 from isthmus.core.gateway import Gateway
-from isthmus.core.pdu import Block, Broken, LinkPdu, Progress, Resume, SitePdu, SiteProgress
-from isthmus.interconnect.gateway import JoinGateway
+from isthmus.core.wire.join import Block, Broken, LinkPdu, Progress, Resume, SitePdu, SiteProgress
+from isthmus.join.gateway import JoinGateway
 
 
 def is_idle(pdu: LinkPdu | SitePdu) -> bool:

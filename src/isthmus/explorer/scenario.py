@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Message
-from isthmus.interconnect.exploration_table import Stability
-from isthmus.interconnect.topology import Order, Topology
+from isthmus.topology.model import Order, Topology
+from isthmus.topology.read.exploration import Stability
 
 DEFAULT_MESSAGES = 3
 CAUSES_BYTES = 8

@@ -23,7 +23,7 @@ from isthmus.explorer.account import Line
 from isthmus.explorer.scenario import Scenario
 from isthmus.explorer.step import Event, Step, Violation
 from isthmus.explorer.world import State, World
-from isthmus.interconnect.topology import Topology
+from isthmus.topology.model import Topology
 
 REPORT_EVERY = 20_000
 

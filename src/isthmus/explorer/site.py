@@ -16,14 +16,14 @@ from isthmus.core.endpoint import View
 from isthmus.core.gateway import Gateway, GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Block, LinkPdu, SitePdu
+from isthmus.core.wire.join import Block, LinkPdu, SitePdu
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario
 from isthmus.explorer.step import Direction, Event, Moves, PduNumber, Step
 from isthmus.explorer.work import Work
-from isthmus.interconnect.topology import Topology
+from isthmus.topology.model import Topology
 
 CRASHED = -1
 

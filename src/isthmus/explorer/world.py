@@ -17,9 +17,9 @@ from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
 from isthmus.explorer.step import END, Direction, Event, PduNumber, Step, Violation
-from isthmus.interconnect.plan import plans
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.wiring import all_links
+from isthmus.join.plan import plans
+from isthmus.topology.model import Topology
+from isthmus.topology.wiring import all_links
 
 State: TypeAlias = tuple[int, ...]
 Queue: TypeAlias = tuple[PduNumber, ...]

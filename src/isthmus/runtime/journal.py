@@ -30,7 +30,7 @@ from msgspec import Meta, Struct
 from isthmus.core.codec import MAX_FRAME
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import MAX_BATCH_MESSAGES, Batch, Message, Number
-from isthmus.interconnect.recovery import Recovered, merge
+from isthmus.join.recovery import Recovered, merge
 from isthmus.runtime.problems import RuntimeProblem
 
 log = logging.getLogger(__name__)

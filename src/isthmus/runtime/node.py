@@ -11,7 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from isthmus.runtime.member import MemberDriver, Stopped
+from isthmus.runtime.driver.member import MemberDriver, Stopped
 from isthmus.runtime.problems import NotAccepting
 
 LINGER = 2.0

@@ -16,11 +16,11 @@ from traceback import extract_tb
 
 from msgspec import Struct
 
-from isthmus.interconnect.topology import Topology
-from isthmus.interconnect.topology_file import parse
-from isthmus.simulator.mutants import alive, find
+from isthmus.lab.mutants.catalogue import alive, find
+from isthmus.lab.standard import Source
 from isthmus.simulator.run import Outcome, Run
-from isthmus.simulator.standard import Source
+from isthmus.topology.file import parse
+from isthmus.topology.model import Topology
 from isthmus.trace.schema import Event, Report, TraceError
 
 __all__ = ["Played", "Player", "Source", "play_seed", "run_seed", "run_seeds"]

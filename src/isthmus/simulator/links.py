@@ -11,12 +11,12 @@ from random import Random
 
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
-from isthmus.core.pdu import LinkPdu
-from isthmus.interconnect.gateway_member import GatewayMember
-from isthmus.interconnect.simulation_table import Exponential, Fixed, LinkNetwork
+from isthmus.core.wire.join import LinkPdu
+from isthmus.join.member import GatewayMember
+from isthmus.simulator.checks.links import LinkWatch
 from isthmus.simulator.network import FRAME_OVERHEAD
-from isthmus.simulator.watch import LinkWatch
 from isthmus.simulator.world import Host, World
+from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork
 
 DEAD_AFTER: Nanos = 300 * MILLISECOND
 RECONNECT: Nanos = 20 * MILLISECOND

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from isthmus.core.codec import body_of
 from isthmus.core.ids import SECOND, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
-from isthmus.core.pdu import Pdu
+from isthmus.core.wire.pdu import Pdu
 from isthmus.simulator.network import FRAME_OVERHEAD, Network
 
 MediumName: TypeAlias = Literal["1C", "MC"]

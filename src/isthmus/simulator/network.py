@@ -12,10 +12,10 @@ from random import Random
 
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId, slot_of
-from isthmus.core.pdu import Pdu
-from isthmus.interconnect.simulation_table import Delay, Exponential, Fixed
-from isthmus.simulator.faults import NetworkFaults
-from isthmus.simulator.sometimes import Sometimes
+from isthmus.core.wire.pdu import Pdu
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.faults.plan import NetworkFaults
+from isthmus.topology.read.simulation import Delay, Exponential, Fixed
 
 FRAME_OVERHEAD = 5
 HELD_UP: Nanos = 20 * MILLISECOND

@@ -13,24 +13,24 @@ from random import Random
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
-from isthmus.core.pdu import LinkPdu
-from isthmus.interconnect.share import WINDOW
-from isthmus.interconnect.topology import System, Topology
-from isthmus.interconnect.wiring import all_links
-from isthmus.ordering.orders import OrderName
-from isthmus.simulator.acknowledged_check import out_of_turn
-from isthmus.simulator.clusters import SimulatedClusters
-from isthmus.simulator.daisy import SimulatedDaisy
-from isthmus.simulator.daisy_broadcast import SimulatedBroadcastDaisy
-from isthmus.simulator.faults import LinkCut, NetworkFaults, draw_link_cuts
+from isthmus.core.wire.join import LinkPdu
+from isthmus.join.share import WINDOW
+from isthmus.ordering.orders.table import OrderName
+from isthmus.simulator.checks.acknowledged import out_of_turn
+from isthmus.simulator.checks.links import LinkWatch
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.checks.stability import too_early
+from isthmus.simulator.faults.plan import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import Link
 from isthmus.simulator.network import Network
-from isthmus.simulator.oracles import judge
-from isthmus.simulator.sometimes import Sometimes
-from isthmus.simulator.stability_check import too_early
-from isthmus.simulator.system import JOIN_WINDOW, SimulatedSystem
-from isthmus.simulator.watch import LinkWatch
+from isthmus.simulator.systems.clusters import SimulatedClusters
+from isthmus.simulator.systems.daisy import SimulatedDaisy
+from isthmus.simulator.systems.daisy_broadcast import SimulatedBroadcastDaisy
+from isthmus.simulator.systems.group import JOIN_WINDOW, SimulatedSystem
 from isthmus.simulator.world import Host, World
+from isthmus.topology.model import System, Topology
+from isthmus.topology.wiring import all_links
+from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event, Property, Report, Role
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink, open_log
 

@@ -11,8 +11,8 @@ from random import Random
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
 from isthmus.core.message import Batch, Message
-from isthmus.interconnect.simulation_table import Workload
 from isthmus.simulator.world import Host, World
+from isthmus.topology.read.simulation import Workload
 
 THINKING: Nanos = MILLISECOND
 

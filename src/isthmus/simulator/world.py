@@ -17,10 +17,14 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Delivered, Endpoint, Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.pdu import Ack, Busy, DaisyFrame, Fetch, HopAck, Join, LinkPdu, Pdu, Places, Promise
+from isthmus.core.wire.clusters import HopAck
+from isthmus.core.wire.daisy import DaisyFrame
+from isthmus.core.wire.group import Ack, Busy, Fetch, Join, Places, Promise
+from isthmus.core.wire.join import LinkPdu
+from isthmus.core.wire.pdu import Pdu
+from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.media import Medium
 from isthmus.simulator.network import Network
-from isthmus.simulator.sometimes import Sometimes
 from isthmus.trace.writer import ProcessLog
 
 _HOLD_CASES = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from isthmus.trace.schema import TraceError
-from isthmus.trace.shiviz_log import Expressions
+from isthmus.trace.shiviz.log import Expressions
 
 SUFFIXES = (".jsonl", ".parquet")
 SHIVIZ_SUFFIX = ".shiviz"

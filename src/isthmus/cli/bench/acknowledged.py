@@ -1,0 +1,103 @@
+"""`isthmus bench acknowledged`: TO and PO over real sockets, and the long run that the audit judges."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out, progress_bar, table, tracked
+from isthmus.lab.benchmarks import acknowledged
+from isthmus.lab.benchmarks.acknowledged import CONTENDERS, LOSSES, SIZES, USUAL_SIZE, Endurance, Figure
+from isthmus.pipeline.problems import SparkProblem
+
+if TYPE_CHECKING:
+    from isthmus.trace.schema import Report
+
+MEMORY = "2g"
+
+
+def bench(pdus: int, within: float, traces: Path | None, output: Output) -> tuple[Any, int]:
+    figures = list(tracked(acknowledged.measure(), acknowledged.count(), "TO, PO and a sequencer"))
+    if output is Output.HUMAN:
+        out.print(_table("against loss", figures, [(USUAL_SIZE, loss) for loss in LOSSES]))
+        out.print(_table("against the number of entities", figures, [(size, 0.0) for size in SIZES]))
+        out.print(
+            "PDUs/s: of one message, delivered by everybody; ms: from send to acknowledged at the sender, p50 and p99;"
+        )
+        out.print(
+            "a sequencer's: to its delivery, over TCP without loss; share: of the sequencer's PDUs/s at the same n"
+        )
+    runs, worst = [], HOLDS
+    for protocol in acknowledged.PROMISED if pdus else ():
+        endured, report, code = _endure(protocol, pdus, within, traces, output)
+        runs.append({"run": endured, "verdicts": report.verdicts, "events": report.events})
+        worst = max(worst, code)
+    return {"figures": figures, "runs": runs}, worst
+
+
+def _endure(
+    protocol: acknowledged.Endurer, pdus: int, within: float, traces: Path | None, output: Output
+) -> tuple[Endurance, Report, int]:
+    with tempfile.TemporaryDirectory(prefix="isthmus-acknowledged-") as temporary:
+        trace = (traces or Path(temporary)) / protocol
+        with progress_bar() as progress:
+            task = progress.add_task(f"{protocol}: {pdus:,} PDUs", total=pdus)
+            endured = acknowledged.endure(
+                protocol,
+                pdus,
+                trace,
+                within=within,
+                progress=lambda done: progress.update(task, completed=done),
+            )
+        err.print(f"{protocol}: {endured.pdus:,} PDUs took {endured.seconds:.0f} s; now the audit")
+        try:
+            report = _audit(trace)
+        except SparkProblem as problem:
+            fail(str(problem))
+    expected = acknowledged.PROMISED[protocol]
+    held = {each.property: each.verdict for each in report.verdicts}
+    if output is Output.HUMAN:
+        _show(endured, report, held, expected)
+    return endured, report, HOLDS if all(held[each] == "holds" for each in expected) else VIOLATED
+
+
+def _audit(trace: Path) -> Report:
+    from isthmus.pipeline.audit import audit_traces
+    from isthmus.pipeline.ingest import session_for
+
+    return audit_traces(session_for([trace], None, MEMORY), [trace])
+
+
+def _show(endured: Endurance, report: Report, held: dict[Any, Any], expected: tuple[Any, ...]) -> None:
+    out.print(
+        f"{endured.protocol} on {endured.medium}, {endured.entities} entities, {endured.loss:.0%} lost: "
+        f"{endured.pdus:,} PDUs in {endured.seconds:,.1f} s ({endured.pdus / endured.seconds:,.0f}/s); "
+        f"{endured.lost:,} of {endured.carried:,} arrivals missed, {endured.views:,} views"
+    )
+    share = endured.used / endured.buffers
+    out.print(f"  buffers in use, the most at any entity: {endured.used} of {endured.buffers} ({share:.0%})")
+    verdicts = ", ".join(f"{each} {held[each]}" for each in expected)
+    out.print(f"  audit of {report.events:,} rows, {report.quarantined:,} in quarantine: {verdicts}")
+
+
+def _table(title: str, figures: list[Figure], cases: list[tuple[int, float]]) -> Table:
+    by_case = {(figure.contender, figure.entities, figure.loss): figure for figure in figures}
+    columns = [f"{name} {column}" for name in CONTENDERS for column in ("PDUs/s", "ms")]
+    listing = table(title, "n", "loss", *columns, "to share", "po share")
+    for entities, loss in cases:
+        base = by_case["sequencer", entities, 0.0]
+        cells: list[str] = []
+        shares: list[str] = []
+        for contender in CONTENDERS:
+            figure = by_case.get((contender, entities, loss))
+            if figure is None:
+                cells += ["", ""]
+                continue
+            cells += [f"{figure.pdus_per_second:,.0f}", f"{figure.p50:.1f}, {figure.p99:.1f}"]
+            if contender != "sequencer":
+                shares.append(f"{figure.pdus_per_second / base.pdus_per_second:.2f}")
+        listing.add_row(str(entities), f"{loss:.0%}", *cells, *shares)
+    return listing

@@ -1,0 +1,66 @@
+"""`isthmus bench audit`: what the audit costs beside reading and sorting the same table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from isthmus.cli.console import HOLDS, Output, err, fail, out, table
+from isthmus.lab.benchmarks import audit
+from isthmus.pipeline.problems import SparkProblem
+
+_SHOWN_STAGES = 8
+
+
+def bench(deliveries: int, only: str, output: Output) -> tuple[Any, int]:
+    listing = table(
+        "all five properties beside reading and sorting the same table",
+        *("trace", "deliveries", "ingest s", "sort s", "audit s", "audit/sort", "µs", "MiB", "busiest"),
+    )
+    figures = []
+    if not audit.chosen_cases(deliveries, only):
+        names = ", ".join(f"'{case.name}'" for case in audit.cases(deliveries))
+        fail(f"--audit-case {only}: there is no such case; known are {names}")
+    try:
+        for figure in audit.measure(deliveries, only=only):
+            figures.append(figure)
+            listing.add_row(
+                figure.name,
+                f"{figure.deliveries:,}",
+                f"{figure.ingest_seconds:.1f}",
+                f"{figure.sort_seconds:.1f}",
+                f"{figure.audit_seconds:.1f}",
+                f"{figure.ratio:.2f}",
+                f"{figure.microseconds:.2f}",
+                f"{figure.peak_mib:,.0f}",
+                f"{figure.largest_share:.0%}",
+            )
+            err.print(f"{figure.name}: audit {figure.audit_seconds:.1f} s, read and sort {figure.sort_seconds:.1f} s")
+    except SparkProblem as problem:
+        fail(str(problem))
+    if output is Output.HUMAN:
+        out.print(listing)
+        out.print("µs: audit per delivery; MiB: most memory of Java and Python together during the audit")
+        out.print("busiest: the share of one task in the rows of its stage, among stages that move half of all rows")
+        for figure in figures:
+            out.print(_stages(figure))
+        by_name = {figure.name: figure for figure in figures}
+        if {"one run", "one run, a tenth"} <= by_name.keys():
+            growth = by_name["one run"].microseconds / by_name["one run, a tenth"].microseconds
+            out.print(f"cost per delivery, the whole over a tenth of it: {growth:.2f}")
+    return figures, HOLDS
+
+
+def _stages(figure: audit.Figure) -> Table:
+    listing = table(f"{figure.name}: longest stages", "stage", "tasks", "task s", "longest s", "rows", "busiest task")
+    for stage in sorted(figure.stages, key=lambda each: -each.seconds)[:_SHOWN_STAGES]:
+        listing.add_row(
+            stage.name,
+            str(stage.tasks),
+            f"{stage.seconds:.1f}",
+            f"{stage.longest_task:.1f}",
+            f"{stage.rows:,}",
+            f"{stage.largest_share:.0%}",
+        )
+    return listing

@@ -1,0 +1,40 @@
+"""`isthmus bench source`: the streaming source beside Spark's own file streams, on the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.cli.console import HOLDS, Output, fail, out, table, tracked
+from isthmus.pipeline.problems import SparkProblem
+
+
+def bench(rows: int, output: Output) -> tuple[Any, int]:
+    try:
+        figures = _measured(rows)
+    except SparkProblem as problem:
+        fail(str(problem))
+    if output is Output.HUMAN:
+        listing = table(
+            f"{rows:,} rows into a sink that keeps nothing",
+            *("logs", "isthmus rows/s", "Spark's own rows/s", "share", "the same without the start of the query"),
+        )
+        for figure in figures:
+            listing.add_row(
+                figure.format,
+                f"{figure.isthmus.rows_per_second:,.0f}",
+                f"{figure.plain.rows_per_second:,.0f}",
+                f"{figure.ratio:.2f}",
+                f"{figure.ratio_in_batches:.2f}",
+            )
+        out.print(listing)
+        out.print("Spark's own stream takes rows in any order; the isthmus source never gives one before its cause")
+    return figures, HOLDS
+
+
+def _measured(rows: int) -> list[Any]:
+    from isthmus.pipeline.session import require_packages
+
+    require_packages()
+    from isthmus.lab.benchmarks.source import FORMATS, measure
+
+    return list(tracked(measure(rows), len(FORMATS), "reading streams"))

@@ -1,0 +1,223 @@
+"""What gateways say to each other (docs/design/joins.md): over links to the far side, and among those of one system."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, field
+
+from isthmus.core.message import MAX_BATCH_MESSAGES, Message, Number
+from isthmus.core.wire.group import Members, WirePdu
+
+# Between gateways of different systems, over a link. One link carries both directions of its join.
+
+Marks = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+"""(origin process, sequence number): of each origin everything up to there."""
+
+Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_BATCH_MESSAGES)]
+"""(origin process, first sequence number, how many)."""
+
+
+class Block(WirePdu, frozen=True, tag="block"):
+    """Messages with the numbers `first`, `first + 1`, … of this epoch; 0 where the join does not number.
+
+    `after` are messages of the receiving side that were delivered at the sending side first, so that one of these may
+    be an answer to one of those: those that no earlier block of this link has named.
+    """
+
+    epoch: Number
+    first: Number
+    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    after: Marks = field(default_factory=list)
+
+
+class Progress(WirePdu, frozen=True, tag="progress"):
+    """From the receiving side: numbers up to `received` have been delivered here."""
+
+    epoch: Number
+    received: Number
+
+
+class Confirm(WirePdu, frozen=True, tag="confirm"):
+    """From the receiving side: stable here, and in every system behind."""
+
+    marks: Marks
+
+
+class Open(WirePdu, frozen=True, tag="open"):
+    """From the sending side: end all epochs before this one, and say how far they got."""
+
+    epoch: Number
+
+
+class Resume(WirePdu, frozen=True, tag="resume"):
+    """Answer to `Open`: `final` was broadcast here, and nothing else ever will be of an older epoch."""
+
+    epoch: Number
+    final: Marks
+
+
+class Broken(WirePdu, frozen=True, tag="broken"):
+    """From the receiving side: what this epoch sent to a gateway of ours is lost; open a new one."""
+
+    epoch: Number
+
+
+class Farewell(WirePdu, frozen=True, tag="farewell"):
+    """From a gateway that is about to leave its system: put nothing more on this link."""
+
+
+LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken | Farewell
+
+
+# Between gateways of one system. `join` is the number of the join in the topology.
+
+
+class SiteOpen(WirePdu, frozen=True, tag="site-open"):
+    """From the leader of the sending side: a new epoch; pass the word on over your links."""
+
+    join: Number
+    epoch: Number
+
+
+class SiteResume(WirePdu, frozen=True, tag="site-resume"):
+    """The epoch may begin: what the far side has, and over which links messages go from now on."""
+
+    join: Number
+    epoch: Number
+    final: Marks
+    links: Members
+
+
+class SiteLink(WirePdu, frozen=True, tag="site-link"):
+    """A link of mine has changed."""
+
+    join: Number
+    link: Number
+    up: bool
+
+
+class SiteBroken(WirePdu, frozen=True, tag="site-broken"):
+    """To the leader of the sending side: this epoch cannot go on."""
+
+    join: Number
+    epoch: Number
+
+
+class SiteFree(WirePdu, frozen=True, tag="site-free"):
+    """To the sequencer: my link can take a block."""
+
+    join: Number
+    epoch: Number
+    link: Number
+
+
+class SiteAssign(WirePdu, frozen=True, tag="site-assign"):
+    """From the sequencer: the numbers from `first` on are these messages, and go over your link."""
+
+    join: Number
+    epoch: Number
+    first: Number
+    link: Number
+    runs: Runs
+
+
+class SiteProgress(WirePdu, frozen=True, tag="site-progress"):
+    """To the sequencer: what a link of mine told me of the far side."""
+
+    join: Number
+    epoch: Number
+    received: Number
+
+
+class SiteConfirm(WirePdu, frozen=True, tag="site-confirm"):
+    """To all fellows: what a link of mine told me is stable at the far side."""
+
+    join: Number
+    marks: Marks
+
+
+class SiteFreeze(WirePdu, frozen=True, tag="site-freeze"):
+    """From the leader of the receiving side: broadcast nothing of an epoch before this one any more; report."""
+
+    join: Number
+    epoch: Number
+
+
+class SiteFrozen(WirePdu, frozen=True, tag="site-frozen"):
+    """Answer: the latest epoch that has begun here, behind what it began, and all that I ever broadcast."""
+
+    join: Number
+    epoch: Number
+    begun: Number
+    final: Marks
+    base: Number
+    handed: Marks
+
+
+class SiteBegin(WirePdu, frozen=True, tag="site-begin"):
+    """From the leader of the receiving side: the epoch begins behind `final`, which is `base` messages in all."""
+
+    join: Number
+    epoch: Number
+    final: Marks
+    base: Number
+
+
+class SiteState(WirePdu, frozen=True, tag="site-state"):
+    """To a fellow that has just come: one join as it stood when its first view began. `last` ends the sequence.
+
+    `unfinished` are the local batches that this join has to confirm: (sender, number, origin, sequence number).
+    """
+
+    join: Number
+    view: Number
+    export_epoch: Number
+    confirmed: Marks
+    delivered: Marks
+    outstanding: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    import_epoch: Number
+    final: Marks
+    base: Number
+    total: Number
+    imported: Marks
+    stable: Marks
+    unfinished: Annotated[list[tuple[Number, Number, Number, Number]], Meta(max_length=1 << 20)]
+    last: bool
+
+
+class SiteCaughtUp(WirePdu, frozen=True, tag="site-caught-up"):
+    """From a fellow that has come: I know now all that you know of this join."""
+
+    join: Number
+
+
+SitePdu: TypeAlias = (
+    SiteOpen
+    | SiteResume
+    | SiteLink
+    | SiteBroken
+    | SiteFree
+    | SiteAssign
+    | SiteProgress
+    | SiteConfirm
+    | SiteFreeze
+    | SiteFrozen
+    | SiteBegin
+    | SiteState
+    | SiteCaughtUp
+)
+
+
+class SiteFrame(WirePdu, frozen=True, tag="site-frame"):
+    """Words to a fellow, numbered, because the network inside a site loses and reorders like any other."""
+
+    number: Number
+    pdus: Annotated[list[SitePdu], Meta(max_length=1 << 16)]
+
+
+class SiteAck(WirePdu, frozen=True, tag="site-ack"):
+    """Frames up to `received` have arrived without a gap, and number `seen` has been seen."""
+
+    received: Number
+    seen: Number

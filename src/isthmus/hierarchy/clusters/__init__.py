@@ -1,0 +1,1 @@
+"""Causal order among processes in a tree of clusters (docs/design/clusters.md)."""

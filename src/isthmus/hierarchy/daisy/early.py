@@ -1,0 +1,239 @@
+"""Groups of a daisy that forwards on receipt (docs/design/daisy-on-receipt.md; daisy, Sect. 3.4, the first
+optimisation).
+
+A message goes up when it has come to the server and a quorum of the local group holds it, and down when it has come to
+the holder of a seat; deliverable or not. Its origin says what it follows from (`Causes`), in one vector for the local
+group and one for the servers' group. Holders put it into order by them. What is not in its turn goes into the local
+group *ahead*, for nobody to look at until the server *names* it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from isthmus.core.endpoint import Carried, Hold, Outbox
+from isthmus.core.ids import MessageId, Nanos, ProcessId
+from isthmus.core.message import Batch, Clocked, Message
+from isthmus.hierarchy.daisy.early_orders import ReceiptOrder, SeatOrder
+from isthmus.hierarchy.daisy.local import Arrival, LocalGroup
+from isthmus.hierarchy.daisy.record import AHEAD, NAMED, WHOLE, Causes, Place, id_of, pack, pack_with, unpack_with
+from isthmus.hierarchy.daisy.servers import ServersGroup
+from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
+from isthmus.ordering.group.window import GroupSettings
+
+NOWHERE = Place(WHOLE, 0, 0, 0)
+"""Where a message comes from that no batch brought: the list that a view began with."""
+
+
+class EarlyLocalGroup(LocalGroup):
+    """One member. `outgoing` is, of each member, its last message beyond the group that was delivered here; `heard`
+    counts the batches of the seats of the group above, in its view `heard_in`, as far as they have come down. At the
+    server, `_turns` are messages from there that wait for some of this group.
+    """
+
+    causal = ReceiptOrder
+
+    def __init__(
+        self, owner: ProcessId, tree: DaisyTree, group: DaisyGroup, settings: GroupSettings, now: Nanos
+    ) -> None:
+        super().__init__(owner, tree, group, settings, now)
+        self.members = group.everybody
+        self.outgoing: dict[ProcessId, int] = {}
+        self.heard_in = 0
+        self.heard = [] if group.parent == NONE else [0] * len(tree.groups[group.parent].parts)
+        self.ahead: dict[MessageId, Clocked] = {}
+        self._sent_ahead: set[MessageId] = set()
+        self._turns: deque[tuple[Arrival, list[MessageId]]] = deque()
+
+    @property
+    def is_quiet(self) -> bool:
+        return super().is_quiet and not self._turns and not self.ahead
+
+    # Up
+
+    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+        """Multicast own messages, and with those that go beyond the group what they follow from."""
+        packed = []
+        for message in messages:
+            self._offered[message.origin] = message.seq
+            if not self.goes_beyond(message):
+                packed += pack([message])
+                continue
+            vector = [self.outgoing.get(member, 0) for member in self.members]
+            packed.append(pack_with(message, Causes(vector, self.heard_in, self.heard.copy())))
+            self.outgoing[self.id] = message.seq
+        self.member.relay(packed, now, self.inner)
+
+    def on_receipt(self) -> Iterator[tuple[Clocked, Causes]]:
+        """What has come of messages that go beyond the group and is held by a quorum of it, since the last time."""
+        order = self.member.order
+        assert isinstance(order, ReceiptOrder)
+        for batch in order.take():
+            for packed in batch.messages:
+                message, way = unpack_with(packed)
+                if message is not None and isinstance(way, Causes) and self.tree.is_below(self.number, message.origin):
+                    yield message, way
+
+    # Down
+
+    def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
+        """Multicast what the group above has delivered, when this one has delivered of its own what that one had."""
+        for arrival in arrivals:
+            self._offered[arrival.message.origin] = arrival.message.seq
+            awaited = [MessageId(each, above.get(each, 0)) for each in self.members]
+            self._turns.append((arrival, [each for each in awaited if not self.record.has(each)]))
+            self.take_turns(now)
+            if self._turns:
+                self.send_ahead(arrival.message, now)
+
+    def take_turns(self, now: Nanos) -> bool:
+        """Multicast what has waited for messages of this group. Says whether there was any."""
+        before = len(self._turns)
+        while self._turns and all(map(self.record.has, self._turns[0][1])):
+            self._multicast(self._turns.popleft()[0], now)
+        return len(self._turns) < before
+
+    def _multicast(self, arrival: Arrival, now: Nanos) -> None:
+        """In whole; where everybody has it already, by name."""
+        message, batch = arrival
+        place = NOWHERE if batch is None else Place(WHOLE, batch.view, batch.sender, batch.number)
+        each = id_of(message)
+        if each in self.ahead or each in self._sent_ahead:
+            self._sent_ahead.discard(each)
+            message = Clocked(message.origin, message.seq, b"", (), message.clock)
+            place = Place(NAMED, place.view, place.seat, place.number)
+        self.member.relay([pack_with(message, place)], now, self.inner)
+
+    def send_ahead(self, message: Clocked, now: Nanos) -> None:
+        """It has come to us before something that it waits for."""
+        if id_of(message) in self.ahead or id_of(message) in self._sent_ahead:
+            return
+        self._sent_ahead.add(id_of(message))
+        self.member.relay([pack_with(message, Place(AHEAD, 0, 0, 0))], now, self.inner)
+
+    def _open(self, packed: Message) -> Clocked | None:
+        message, way = unpack_with(packed)
+        if message is None:
+            return None
+        if not isinstance(way, Place):
+            if self.tree.is_below(self.number, message.origin) and self.goes_beyond(message):
+                self.outgoing[message.origin] = max(message.seq, self.outgoing.get(message.origin, 0))
+            return message
+        if way.stage == AHEAD:
+            if not self.record.has(id_of(message)):
+                self.ahead[id_of(message)] = message
+            return None
+        known = self.ahead.pop(id_of(message), None)
+        if way.view > self.heard_in:
+            self.heard_in = way.view
+            self.heard = [0] * len(self.heard)
+        if way.view == self.heard_in and way.seat < len(self.heard):
+            self.heard[way.seat] = max(way.number, self.heard[way.seat])
+        return known if way.stage == NAMED else message
+
+
+class EarlyServersGroup(ServersGroup):
+    """One seat. `floor` is, of each member of the local group behind it, the last message that was delivered there when
+    the seat last told what it had: this and everything before it is settled, or in the list that the view began with.
+    """
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        tree: DaisyTree,
+        group: DaisyGroup,
+        seat: int,
+        epoch: int,
+        entries: Sequence[Clocked],
+        settings: GroupSettings,
+        now: Nanos,
+    ) -> None:
+        parts = [tree.groups[part] for part in group.parts]
+        self._local = [part.everybody if part.is_local else () for part in parts]
+        self.floor: dict[ProcessId, int] = {}
+        self._too_early: list[Batch] = []
+        super().__init__(owner, tree, group, seat, epoch, entries, settings, now)
+
+    def _make_order(self) -> SeatOrder:
+        return SeatOrder(self._local)
+
+    # Streams
+
+    def forward(self, message: Clocked, causes: Causes, now: Nanos) -> bool:
+        """Multicast a message of the local group behind this seat. False if that was done before."""
+        origin, members = message.origin, self._local[self.seat]
+        if message.seq <= max(self._offered.get(origin, 0), self.floor.get(origin, 0)):
+            return False
+        self._offered[origin] = message.seq
+        numbers = zip(members, causes.group, strict=False)
+        vector = [number if number > self.floor.get(member, 0) else 0 for member, number in numbers]
+        current = causes.view == self.view_number and len(causes.servers) == self.size
+        stamp = causes.servers if current else [0] * self.size
+        self._multicast([pack_with(message, Causes(vector, 0, []))], stamp, now)
+        return True
+
+    def too_early(self) -> Iterator[Clocked]:
+        """What has come since the last time and is not deliverable yet."""
+        batches, self._too_early = self._too_early, []
+        for batch in batches:
+            yield from self._sound(batch)
+
+    def _hand_over(self, seat: int, batch: Batch) -> None:
+        ids = [id_of(message) for message in self._sound(batch)]
+        self._expect(seat, batch.number, [each for each in ids if not self.record.has(each)])
+        ready: list[Batch] = []
+        self.order.arrived(seat, batch, ready, self.holds)
+        if not ready:
+            self._too_early.append(batch)
+        for each in ready:
+            self._add(each)
+
+    def named(self, hold: Hold) -> Hold:
+        """Messages are waited for by their origin, and not by a seat."""
+        return hold if hold.unit == "message" else super().named(hold)
+
+    # The flush
+
+    def _begin_flush(self, now: Nanos) -> None:
+        self._too_early.clear()
+        self.closing = self.closing or (self.installed and bool(self._local[self.seat]))
+        super()._begin_flush(now)
+
+    def is_closed(self, delivered: Mapping[ProcessId, int]) -> bool:
+        """Whether the local group behind this seat has delivered all that we have forwarded."""
+        return all(self._offered.get(each, 0) <= delivered.get(each, 0) for each in self._local[self.seat])
+
+    def close(self, entries: Sequence[Clocked], delivered: Mapping[ProcessId, int], now: Nanos) -> None:
+        """It has, and these are not settled there. Now we can tell what we have."""
+        self.closing = False
+        self.floor = dict(delivered)
+        everything = self.record.kept | {id_of(message): message for message in entries}
+        self._tell([*everything.values(), *self.pending], now)
+
+
+def forward(levels: Sequence[LocalGroup | ServersGroup], now: Nanos, out: Outbox) -> bool:
+    """What has come to a process goes on, up from its local group and down into it. Says whether anything did."""
+    local = levels[0]
+    assert isinstance(local, EarlyLocalGroup)
+    if len(levels) == 1:
+        for _ in local.on_receipt():
+            pass  # somebody else is the server
+        return False
+    above = levels[1]
+    assert isinstance(above, EarlyServersGroup)
+    moved = local.take_turns(now)
+    if above.closing and above.is_closed(local.record.seen):
+        above.close(local.tell_up(), local.record.seen, now)
+        moved = True
+    if above.installed:
+        for message, causes in local.on_receipt():
+            if above.forward(message, causes, now):
+                out.carried.append(Carried("transfer", 0, [message], local.id))
+                moved = True
+    for message in above.too_early():
+        inside = local.tree.is_below(local.number, message.origin)
+        if not inside and local.tree.goes_in(local.number, message.destinations) and not local.has(id_of(message)):
+            local.send_ahead(message, now)
+            moved = True
+    return moved

@@ -1,0 +1,50 @@
+"""The flush of a servers' group: from what its seats tell, the one order in which all of them go on.
+
+Each seat tells the messages that are not settled there. Of a message only one seat is believed whether it is settled:
+the one that it comes from, behind which are those who know; and for what comes from above the group the seat of its
+server, who is in the group above. What nobody who is believed tells is settled: a seat forgets nothing else.
+
+The order is that of the clocks that messages bear from their origins on. It contains causality, and two seats cannot
+contradict each other over it. That nothing is missing in it is argued in docs/design/daisy.md, "The flush".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from isthmus.core.ids import MessageId, ProcessId
+from isthmus.core.message import Clocked
+from isthmus.hierarchy.daisy.record import id_of
+from isthmus.hierarchy.daisy.tree import NONE
+
+
+class Holder(NamedTuple):
+    """Who holds a seat, and the view of the group behind it that decided so."""
+
+    epoch: int
+    process: ProcessId
+
+
+class Agreement(NamedTuple):
+    """All that the view begins with, causes before effects; and what is settled."""
+
+    agreed: list[Clocked]
+    settled: list[Clocked]
+
+
+def agree(
+    states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
+) -> Agreement:
+    """Equal states give equal answers, in whatever order a seat tells what it has."""
+    unsettled: dict[MessageId, Clocked] = {}
+    others: dict[MessageId, Clocked] = {}
+    for seat, told in ((NONE, above), *enumerate(states)):
+        for message in told:
+            (unsettled if seat_of(message.origin) == seat else others)[id_of(message)] = message
+    settled = [message for each, message in sorted(others.items()) if each not in unsettled]
+    return Agreement(sorted(unsettled.values(), key=by_clock), settled)
+
+
+def by_clock(message: Clocked) -> tuple[int, ProcessId, int]:
+    return message.clock, message.origin, message.seq

@@ -1,0 +1,230 @@
+"""A local group of a daisy: a group member (docs/design/group.md) that remembers what a new server would need.
+
+The group is an ordinary causal one; everybody in it gets every message that is in it, and only those that a message is
+for hand it to their application (daisy, Sect. 3.1). Every member keeps the messages that go beyond the group until its
+server says that they are stable there, so that any member can become the server (Sect. 3.1.2).
+
+In a star (Sect. 3.4) the server alone multicasts, and the others offer it what they send until the group has it. Then
+FIFO order is causal order: whatever a member has had came by the server's one stream, before what it offers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from isthmus.core.endpoint import Hold, Outbox, View
+from isthmus.core.ids import MessageId, Nanos, ProcessId
+from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.wire.daisy import Offered, PointPdu
+from isthmus.core.wire.group import GroupPdu
+from isthmus.hierarchy.daisy.pieces import heap
+from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
+from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
+from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.ordering.orders.fifo import FifoOrder
+
+
+class Arrival(NamedTuple):
+    """A message that a group has just delivered here, for the first time, and the batch that brought it."""
+
+    message: Clocked
+    batch: Batch | None
+
+
+class NewView(NamedTuple):
+    """A group has a new view, from this point of its deliveries on."""
+
+    number: int
+
+
+class LocalGroup:
+    """One member. `unconfirmed` are messages that some member may not have delivered yet, by what brought them."""
+
+    causal: type[CausalOrder] = CausalOrder
+
+    def __init__(
+        self, owner: ProcessId, tree: DaisyTree, group: DaisyGroup, settings: GroupSettings, now: Nanos
+    ) -> None:
+        self.id = owner
+        self.tree = tree
+        self.number = group.number
+        # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
+        # server that had a window as well would wait for those above it, and they for it.
+        unlimited = structs.replace(settings, window_messages=1 << 60, window_bytes=1 << 60)
+        plain = not tree.options.star and tree.options.inside == "everybody"
+        order = self.causal if plain else FifoOrder
+        self.member = GroupMember(owner, group.everybody, order, unlimited, now)
+        self.record = Record()
+        self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
+        self._under_way: set[MessageId] = set()
+        self._offered: dict[ProcessId, int] = {}
+        self.through_server: deque[Clocked] = deque()
+        self.words: list[tuple[tuple[ProcessId, ...], Offered | PointPdu]] = []
+        self.inner = Outbox()
+
+    # What the levels above ask
+
+    @property
+    def server(self) -> ProcessId | None:
+        """The lowest live id (daisy, Sect. 3.1: chosen deterministically)."""
+        return min(self.view.members)
+
+    @property
+    def view(self) -> View:
+        return self.member.view
+
+    @property
+    def view_number(self) -> int:
+        return self.view.number
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be sent here, and everybody is known to have delivered all that was."""
+        waiting = self.member.window.pending or self.through_server or self._under_way
+        return not waiting and not any(self.unconfirmed.values())
+
+    def goes_beyond(self, message: Clocked) -> bool:
+        """Whether somebody outside this group has to do with it."""
+        inside = self.tree.is_below(self.number, message.origin)
+        return not inside or self.tree.goes_out(self.number, message.destinations)
+
+    def has(self, message: MessageId) -> bool:
+        return self.record.has(message) or message.seq <= self._offered.get(message.origin, 0)
+
+    def everybody_has(self, message: MessageId) -> bool:
+        """Stable in this group: every live member has delivered it."""
+        return self.record.has(message) and message not in self._under_way
+
+    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+        """Multicast these. Their causes have been in this group, or were given to it before."""
+        if self.tree.options.star and self.server != self.id:
+            self.through_server.extend(messages)
+            self.offer()
+            return
+        for message in messages:
+            self._offered[message.origin] = message.seq
+        self.member.relay(pack(messages), now, self.inner)
+
+    def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
+        """Multicast what the group above has delivered; `above` are the latest of each origin there."""
+        self.send([arrival.message for arrival in arrivals], now)
+
+    def offer(self) -> None:
+        """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
+        if self.through_server and self.server is not None:
+            after = self.record.seen.get(self.id, 0)
+            self.words.append(((self.server,), Offered(after, pack(heap(iter(self.through_server))))))
+
+    def on_offer(self, link: ProcessId, offered: Offered, now: Nanos) -> None:
+        """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""
+        if self.server != self.id or link not in self.member.view.members or not self.tree.options.star:
+            return
+        latest = max(self.record.seen.get(link, 0), self._offered.get(link, 0))
+        found = [message for packed in offered.messages if (message := unpack(packed)) is not None]
+        taken = [message for message in found if message.origin == link and message.seq > latest]
+        if taken and offered.after <= latest:
+            self.send(taken, now)
+
+    def turn(self, now: Nanos) -> None:
+        """In a star: a view has begun. What its last server had sent is everywhere, and the rest is offered again."""
+        if self.server != self.id:
+            self.offer()
+            return
+        messages = [each for each in self.through_server if not self.record.has(id_of(each))]
+        self.through_server.clear()
+        if messages:
+            self.send(messages, now)
+
+    def is_settled(self, message: MessageId) -> bool:
+        """Whether nobody will ever need it again."""
+        return self.record.is_settled(message)
+
+    def unsettled(self) -> list[MessageId]:
+        """What the server is to be asked about."""
+        return list(self.record.kept)
+
+    def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
+        return self.record.settle(messages)
+
+    def tell_up(self) -> list[Clocked]:
+        """What a server of this group brings along to the group above."""
+        return self.record.tell(self.goes_beyond)
+
+    # Network and time; what comes of it is in `inner` until `news` takes it
+
+    def receive(self, link: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
+        self.member.receive(link, (pdu,), now, self.inner)
+
+    def on_word(self, link: ProcessId, word: PointPdu, now: Nanos) -> None:
+        """Nobody sends parcels where messages go to everybody."""
+
+    def settle_step(self) -> None:
+        """The end of a step. The member has said all that there is to say."""
+
+    def wake(self, now: Nanos) -> None:
+        self.member.wake(now, self.inner)
+
+    def news(self) -> Iterator[Arrival | NewView]:
+        """Everything delivered since the last time, in order."""
+        deliveries, self.inner.deliveries = self.inner.deliveries, []
+        for item in deliveries:
+            if isinstance(item, View):
+                yield NewView(item.number)
+                continue
+            first_time = []
+            for packed in item.messages:
+                message = self._open(packed)
+                if message is None or not self.tree.knows(message.destinations):
+                    continue
+                if self.record.add(message, self.goes_beyond(message)):
+                    first_time.append(message)
+                    while self.through_server and self.record.has(id_of(self.through_server[0])):
+                        self.through_server.popleft()
+            ids = [id_of(message) for message in first_time]
+            self._under_way.update(ids)
+            self.unconfirmed.setdefault(item.sender, deque()).append((item.number, ids))
+            for message in first_time:
+                yield Arrival(message, item)
+
+    def _open(self, packed: Message) -> Clocked | None:
+        """A message as it came; None if there is nothing to deliver."""
+        return unpack(packed)
+
+    def confirmed(self) -> list[MessageId]:
+        """What has become stable within the group since the last time."""
+        news: list[MessageId] = []
+        for sender, number in self.inner.settled:
+            waiting = self.unconfirmed.get(sender)
+            while waiting and waiting[0][0] <= number:
+                news += waiting.popleft()[1]
+        self.inner.settled.clear()
+        self._under_way.difference_update(news)
+        return news
+
+    def finish(self, taken: Mapping[ProcessId, int], now: Nanos) -> None:
+        """The application has finished with the messages of each origin up to these; only then are they stable here."""
+        for sender, waiting in self.unconfirmed.items():
+            before = self.member.stability.mine.get(sender, 0)
+            finished = before
+            for number, messages in waiting:
+                if any(each.seq > taken.get(each.origin, 0) for each in messages):
+                    break
+                finished = number
+            if finished > before:
+                self.member.confirm(sender, finished, now, self.inner)
+
+    def waiting(self) -> Iterator[Hold]:
+        """What has arrived here and is not delivered, and why."""
+        return self.member.waiting()
+
+    def invariants(self) -> None:
+        self.member.invariants()
+        self.record.invariants()
+        for message in self._under_way:
+            assert self.record.has(message), f"{message} is under way here and was never delivered"

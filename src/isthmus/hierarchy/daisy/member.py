@@ -1,0 +1,284 @@
+"""A process of a daisy whose messages are all for everybody, as a member of a broadcast system (daisy-joins.md).
+
+To an application, and to the joins of a gateway, it is what a member of a group is: `broadcast`, `relay`, batches and
+views in one sequence, `stable`, `settled`. What a gateway relays it sends as a message of its own, with the message as
+it was born in the payload; whoever delivers that hands out what is inside.
+
+Own messages are stable when they are settled in the daisy and every gateway has finished with them. The first is known
+here; the second the gateways are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from copy import deepcopy
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Self
+
+import msgspec
+
+from isthmus.core.endpoint import Carried, Hold, Outbox, View
+from isthmus.core.freeze import freeze
+from isthmus.core.ids import LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.message import Batch, Message
+from isthmus.core.wire.daisy import Finished, HowFar
+from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.record import unpack
+from isthmus.hierarchy.daisy.tree import DaisyTree
+from isthmus.ordering.group.window import GroupSettings
+
+GROUP_VIEWS = 1_000_000
+"""Views of a local group are numbered from so many times its number on, so that those of two groups differ."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def daisy_member(
+    process: ProcessId, tree: DaisyTree, gateways: Collection[int], settings: GroupSettings, now: Nanos
+) -> DaisyMember:
+    """One process of a daisy. How far a gateway has finished it says to those who ask; inside, delivery is enough."""
+    if slot_of(process) in gateways:
+        settings = msgspec.structs.replace(settings, auto_confirm=True)
+    return DaisyMember(DaisyProcess(process, tree, settings, now), gateways)
+
+
+class DaisyMember:
+    """One process. `gateways` are the slots of those of the system, if it is joined to others.
+
+    `own` are its messages that are not stable, in order, at a process that is no gateway. `settled_through` is, of each
+    origin in the daisy, the number up to which all is settled there. `finished` is how far the application (at a
+    gateway, the joins) has finished with the messages of each.
+    """
+
+    cut: Mapping[ProcessId, int] = MappingProxyType({})
+    """What lies before the view that a process came with: nobody comes to a daisy whose groups do not change."""
+
+    all_have_arrived = False
+    """Nothing hangs on it, for the same reason."""
+
+    def __init__(self, process: DaisyProcess, gateways: Collection[int] = ()) -> None:
+        self.process = process
+        self.id = process.id
+        self.settings = process.settings
+        self.stopped = ""
+        self.gateways = tuple(sorted(gateways))
+        self.is_gateway = slot_of(self.id) in self.gateways
+        self.own: deque[Message] = deque()
+        self.settled_through: dict[ProcessId, int] = {}
+        self.finished: dict[ProcessId, int] = {}
+        self._own_bytes = 0
+        self._answers: dict[ProcessId, int] = {}
+        self._settled_early: defaultdict[ProcessId, set[int]] = defaultdict(set)
+        self._gateways_in = 0
+        self._gateways_left: Collection[ProcessId] = self.gateways
+        self._leaving = False
+        self._ask_at = 0
+        self._inner = Outbox()
+
+    @property
+    def view(self) -> View:
+        return self._named(self.process.current.view())
+
+    def _named(self, view: View) -> View:
+        return View(self.process.local.number * GROUP_VIEWS + view.number, view.members)
+
+    # Application side
+
+    def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
+        first = self.process.send((), payloads, now, self._inner)
+        self.own.extend(Message(self.id, seq, payload) for seq, payload in enumerate(payloads, first))
+        self._own_bytes += sum(map(len, payloads))
+        self._hand_over(out)
+        return first
+
+    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+        """We are a gateway, and these were born elsewhere."""
+        if self.stopped:
+            return
+        self.process.send((), [_encoder.encode(message) for message in messages], now, self._inner)
+        self._hand_over(out)
+
+    def credit(self) -> int:
+        if self.stopped or self._leaving or self._own_bytes >= self.settings.window_bytes:
+            return 0
+        return max(0, self.settings.window_messages - len(self.own))
+
+    def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
+        """The application, which at a gateway are the joins, has finished with these messages of a process."""
+        self.finished[sender] = number
+        if not self.settings.auto_confirm and not self.stopped:
+            self.process.current.finish(self.finished, now, self._inner)
+            self._hand_over(out)
+
+    def leave(self, now: Nanos, out: Outbox) -> None:
+        """Stop accepting, see everything accepted through to stability, then go. `stopped` says when."""
+        self._leaving = True
+        self._go_if_done(now)
+        self._hand_over(out)
+
+    def _go_if_done(self, now: Nanos) -> None:
+        if self._leaving and not self.own:
+            self.process.leave(now, self._inner)
+
+    # Network and time
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        frames: list[Pdu] = []
+        for pdu in pdus:
+            if isinstance(pdu, HowFar):
+                self._on_how_far(link, out)
+            elif isinstance(pdu, Finished):
+                self._on_finished(link, pdu)
+            else:
+                frames.append(pdu)
+        self.process.receive(link, frames, now, self._inner)
+        self._hand_over(out)
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        self.process.wake(now, self._inner)
+        if now >= self._ask_at:
+            self._ask_at = now + self.settings.heartbeat
+            self._ask(out)
+            self._go_if_done(now)
+        self._hand_over(out)
+
+    def deadline(self) -> Nanos | None:
+        """The daisy has something to do with every heartbeat, so questions need no time of their own."""
+        return None if self.stopped else self.process.deadline()
+
+    # Beyond the daisy
+
+    def _ask(self, out: Outbox) -> None:
+        """Ask the gateways about own messages that are settled here."""
+        if self.own and self.gateways and self.own[0].seq <= self.settled_through.get(self.id, 0):
+            out.sends.append((self.gateways, HowFar()))
+
+    def _on_how_far(self, link: ProcessId, out: Outbox) -> None:
+        if self.is_gateway:
+            left = [member for member in self.view.members if slot_of(member) in self.gateways]
+            out.sends.append(((link,), Finished(self.view.number, left, self.finished.get(link, 0))))
+
+    def _on_finished(self, link: ProcessId, pdu: Finished) -> None:
+        """An answer. Who was taken for dead answers in an earlier view, in which others would have to agree."""
+        if link not in pdu.gateways or not set(pdu.gateways).issubset(self.gateways):
+            return
+        if pdu.view > self._gateways_in:
+            self._gateways_in, self._gateways_left = pdu.view, tuple(pdu.gateways)
+        self._answers[link] = max(pdu.number, self._answers.get(link, 0))
+
+    @property
+    def finished_beyond(self) -> int:
+        """The number up to which own messages are finished with in all other systems."""
+        last = self.own[-1].seq if self.own else 0
+        return min((self._answers.get(each, 0) for each in self._gateways_left), default=last)
+
+    # Out
+
+    def _hand_over(self, out: Outbox) -> None:
+        """Put what the daisy wants done into the outbox, in the words of a broadcast system."""
+        inner = self._inner
+        out.deliveries += self._delivered(inner.deliveries)
+        for origin, seq in inner.settled:
+            self._settle(origin, seq, out)
+        out.holds += map(self._opened_hold, inner.holds)
+        out.carried += map(self._opened_carried, inner.carried)
+        out.sends += inner.sends
+        self.stopped = out.stopped = self.stopped or inner.stopped or out.stopped
+        inner.clear()
+        self._free_own(out)
+
+    def _delivered(self, items: Sequence[Batch | View]) -> list[Batch | View]:
+        """The same for an application. What one batch of the local group brought of one origin stays together."""
+        delivered: list[Batch | View] = []
+        latest: Batch | None = None
+        for item in items:
+            if isinstance(item, View):
+                delivered.append(self._named(item))
+                latest = None
+                continue
+            messages = self._opened_all(item.messages)
+            if latest is not None and (latest.sender, latest.view, latest.stamp) == (
+                item.sender,
+                item.view,
+                item.stamp,
+            ):
+                messages = [*latest.messages, *messages]
+                delivered.pop()
+            latest = msgspec.structs.replace(item, messages=messages)
+            delivered.append(latest)
+        return delivered
+
+    def _opened_all(self, messages: Sequence[Message]) -> list[Message]:
+        return [opened for message in messages if (opened := self._opened(message)) is not None]
+
+    def _opened(self, message: Message) -> Message | None:
+        """What an application knows of a message of this daisy; None where a gateway sent nonsense."""
+        if slot_of(message.origin) not in self.gateways:
+            return Message(message.origin, message.seq, message.payload)
+        try:
+            return _decoder.decode(message.payload)
+        except msgspec.DecodeError:
+            return None
+
+    def _opened_hold(self, hold: Hold) -> Hold:
+        unpacked = [message for packed in hold.batch.messages if (message := unpack(packed)) is not None]
+        return hold._replace(batch=msgspec.structs.replace(hold.batch, messages=self._opened_all(unpacked)))
+
+    def _opened_carried(self, carried: Carried) -> Carried:
+        return carried._replace(messages=self._opened_all(carried.messages))
+
+    def _settle(self, origin: ProcessId, seq: int, out: Outbox) -> None:
+        """Word of what is settled comes one by one, and not always in order."""
+        through = self.settled_through.get(origin, 0)
+        early = self._settled_early[origin]
+        if seq > through:
+            early.add(seq)
+        while through + 1 in early:
+            through += 1
+            early.discard(through)
+        if through > self.settled_through.get(origin, 0):
+            self.settled_through[origin] = through
+            out.settled.append((origin, through))
+
+    def _free_own(self, out: Outbox) -> None:
+        """Own messages that have become stable in all systems: the window moves."""
+        level = min(self.settled_through.get(self.id, 0), self.finished_beyond)
+        stable = list(takewhile(lambda message: message.seq <= level, self.own))
+        if stable:
+            for message in stable:
+                self.own.popleft()
+                self._own_bytes -= len(message.payload)
+            out.stable.append(Batch(0, self.id, level, [], 0, stable))
+
+    # The cold path
+
+    def unfinished(self) -> int:
+        """Messages accepted here that are not stable yet; of a gateway, those that are not settled in the daisy."""
+        return len(self.process.unstable) if self.is_gateway else len(self.own)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing that is known here is on its way."""
+        return not self.unfinished() and self.process.is_quiet
+
+    def invariants(self) -> None:
+        self.process.invariants()
+        if self.own:
+            through = min(self.settled_through.get(self.id, 0), self.finished_beyond)
+            assert self.own[0].seq > through, f"{self.own[0].seq} is stable up to {through}, and kept"
+        for origin, early in self._settled_early.items():
+            assert not early or min(early) > self.settled_through.get(origin, 0) + 1, f"{origin}: {early}"
+
+    def fork(self) -> Self:
+        return deepcopy(self)
+
+    def snapshot(self) -> Hashable:
+        return self.process.snapshot(), freeze((self.own, self.settled_through, self.finished, self._gateways_left))

@@ -1,0 +1,333 @@
+"""A local group of a daisy in which messages go to their recipients only (daisy, Sect. 3.4, the second optimisation).
+
+A message goes to those who are to have it, to the server if it is for somebody outside, and to as many witnesses as it
+takes that k + 1 members hold it (`hierarchy/daisy/parcels.py`). Who is in the group a group member says, as in every
+local group; its streams carry nothing else, except when a view begins:
+
+The **flush**. Every member multicasts what it holds or keeps, and then that this is all. When everybody's word is there
+the view is *in force*: all have the same lists, and so the same messages, which they deliver in the order of the clocks
+as far as they have not had them. By virtual synchrony a view is in force for all who go on to the next one, or for none
+of them; then the next one's flush tells all of it again. Only a view in force has a server, so nobody takes a seat in
+the group above before it knows what all members kept for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from isthmus.core.endpoint import Hold, View
+from isthmus.core.ids import MessageId, Nanos, ProcessId
+from isthmus.core.message import MAX_MEMBERS, Batch, Clocked, Message, Number
+from isthmus.core.wire.daisy import PointPdu
+from isthmus.core.wire.group import GroupPdu
+from isthmus.hierarchy.daisy.flush import by_clock
+from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
+from isthmus.hierarchy.daisy.parcels import Parcels
+from isthmus.hierarchy.daisy.record import id_of, pack, unpack
+from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
+from isthmus.ordering.group.window import GroupSettings
+
+
+class Told(NamedTuple):
+    """A message that a member has: in this parcel of this sender, 0 if that is done; and whether it keeps it."""
+
+    sender: ProcessId
+    number: int
+    kept: bool
+    message: Clocked
+
+
+class Flush:
+    """What the members of a view have told. `done` is how many parcels of each sender were done, by anybody's word."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.told: dict[ProcessId, list[Told]] = {member: [] for member in view.members}
+        self.done: dict[ProcessId, int] = {}
+        self.ends: dict[ProcessId, int] = {}
+        """Of each that has told everything, the number of the batch with its last word."""
+
+    def take(self, batch: Batch) -> None:
+        """Words of one member. What it told for an earlier view, and could not send then, is all told again."""
+        told = self.told[batch.sender]
+        for packed in batch.messages:
+            if packed.seq:
+                found = _unpack_told(packed)
+                if found is not None:
+                    told.append(found)
+                continue
+            end = _unpack_end(packed)
+            if end is None or end[0] != self.view.number:
+                told.clear()
+                continue
+            self.ends[batch.sender] = batch.number
+            for sender, done in end[1]:
+                self.done[sender] = max(done, self.done.get(sender, 0))
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.ends) == len(self.view.members)
+
+    def everything(self) -> list[Told]:
+        return [each for member in self.view.members for each in self.told[member]]
+
+    def agreed(self) -> list[Clocked]:
+        """What the view begins with, causes before effects: what is kept, and the parcels that are not done.
+
+        Of each sender those up to the first that nobody has: no later one was safe, so nobody has delivered it.
+        """
+        found: dict[MessageId, Clocked] = {}
+        parcels: dict[ProcessId, dict[int, list[Clocked]]] = {}
+        for sender, number, kept, message in self.everything():
+            if kept:
+                found[id_of(message)] = message
+            if number:
+                parcels.setdefault(sender, {}).setdefault(number, []).append(message)
+        for sender, numbered in parcels.items():
+            number = self.done.get(sender, 0) + 1
+            while number in numbered:
+                found.update((id_of(message), message) for message in numbered[number])
+                number += 1
+        return sorted(found.values(), key=by_clock)
+
+
+class PointGroup(LocalGroup):
+    """One member. `parcels` are of the view in force, and `flush` is there while a later one is not in force yet."""
+
+    def __init__(
+        self, owner: ProcessId, tree: DaisyTree, group: DaisyGroup, settings: GroupSettings, now: Nanos
+    ) -> None:
+        super().__init__(owner, tree, group, settings, now)
+        self.settings = settings
+        self.parcels = self._begin(self.member.view, now)
+        self.flush: Flush | None = None
+        self.pending: deque[Clocked] = deque()
+        self.agreed: set[MessageId] = set()
+        """What the view began with, until all are known to have it: when the `_ends` of its flush are settled."""
+        self._ends: dict[ProcessId, int] = {}
+        self._settled: dict[ProcessId, int] = {}
+        self._news: list[Arrival | NewView] = []
+        self._confirmed: list[MessageId] = []
+        self._next_tick = now
+        self.most_gone = 0
+        """Members that were in a view in force and not in the next: more than the resilience is beyond the model."""
+
+    def _begin(self, view: View, now: Nanos) -> Parcels:
+        return Parcels(self.id, view, self.tree.options.resilience, self.settings.retry_after, now)
+
+    # What the levels above ask
+
+    @property
+    def view(self) -> View:
+        """The one that is, or was last, in force."""
+        return self.parcels.view
+
+    @property
+    def server(self) -> ProcessId | None:
+        return min(self.view.members) if self.flush is None else None
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.flush is None and not self.pending and not self.agreed and self.parcels.is_quiet
+
+    def receivers(self, message: Clocked) -> frozenset[ProcessId]:
+        """To whom it goes from here: who is to have it, who sees to it beyond the group, and witnesses."""
+        members = self.view.members
+        wanted = {member for member in members if member in message.destinations}
+        if self.tree.is_below(self.number, message.origin) and self.goes_beyond(message):
+            wanted.add(min(members))
+        return frozenset((*wanted, *self.parcels.witnesses(wanted)))
+
+    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+        for message in messages:
+            self._offered[message.origin] = message.seq
+        self.pending.extend(messages)
+        self._send_pending(now)
+
+    def _send_pending(self, now: Nanos) -> None:
+        if self.flush is not None or self.member.stopped:
+            return
+        waiting = [message for message in self.pending if not self.record.has(id_of(message))]
+        self.pending.clear()
+        for receivers, together in groupby(waiting, self.receivers):
+            for portion in self._portions(together):
+                self.parcels.send(pack(portion), receivers, now)
+
+    def _portions(self, messages: Iterable[Clocked]) -> Iterator[list[Clocked]]:
+        """Messages to the same members, as they go together into parcels."""
+        portion: list[Clocked] = []
+        size = 0
+        for message in messages:
+            length = len(message.payload)
+            if portion and (len(portion) == self.settings.batch_messages or size + length > self.settings.batch_bytes):
+                yield portion
+                portion, size = [], 0
+            portion.append(message)
+            size += length
+        yield portion
+
+    # Network and time
+
+    def on_word(self, link: ProcessId, word: PointPdu, now: Nanos) -> None:
+        if self.flush is None and not self.member.stopped:
+            self.parcels.receive(link, word, now)
+
+    def receive(self, link: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
+        super().receive(link, pdu, now)
+        self._look(now)
+
+    def wake(self, now: Nanos) -> None:
+        super().wake(now)
+        self._look(now)
+        if now >= self._next_tick and self.flush is None:
+            self._next_tick = now + self.settings.heartbeat
+            self.parcels.tick(now)
+
+    def settle_step(self) -> None:
+        parcels = self.parcels
+        self.inner.holds.clear()  # of the flush: what the member holds are no messages that somebody waits for
+        if self.flush is None:
+            parcels.settle_step()
+            self.words += parcels.sends
+            self.inner.holds += parcels.holds
+        parcels.sends.clear()
+        parcels.holds.clear()
+
+    # Deliveries
+
+    def news(self) -> Iterator[Arrival | NewView]:
+        self._deliver()
+        news, self._news = self._news, []
+        return iter(news)
+
+    def _deliver(self) -> None:
+        for batch in self.parcels.take():
+            for packed in batch.messages:
+                message = unpack(packed)
+                if message is None or not self.tree.knows((message.origin, *message.destinations)):
+                    continue
+                self._under_way.add(id_of(message))
+                if self.record.add(message, self.goes_beyond(message)):
+                    self._news.append(Arrival(message, batch))
+
+    def confirmed(self) -> list[MessageId]:
+        for batch in self.parcels.finished:
+            self._confirmed += [MessageId(message.origin, message.seq) for message in batch.messages]
+        self.parcels.finished.clear()
+        self._settled.update(self.inner.settled)
+        self.inner.settled.clear()
+        if self.agreed and all(self._settled.get(sender, 0) >= number for sender, number in self._ends.items()):
+            self._confirmed += sorted(self.agreed)
+            self.agreed.clear()
+        news, self._confirmed = self._confirmed, []
+        self._under_way.difference_update(news)
+        return news
+
+    # Views
+
+    def _look(self, now: Nanos) -> None:
+        """What has the member delivered? Views, and what members tell when one begins."""
+        while self.inner.deliveries:
+            item = self.inner.deliveries.pop(0)
+            if isinstance(item, View):
+                self._deliver()
+                self._begin_flush(item, now)
+            elif self.flush is not None:
+                self.flush.take(item)
+                if self.flush.is_complete:
+                    self._enforce(self.flush, now)
+
+    def _begin_flush(self, view: View, now: Nanos) -> None:
+        """Tell all that we have: parcels that are not done, what is kept, and what was told in a flush that failed."""
+        heard = [] if self.flush is None else self.flush.everything()
+        done = self.parcels.done if self.flush is None else _latest(self.parcels.done, self.flush.done)
+        self.flush = Flush(view)
+        told = {(*each[:3], id_of(each.message)): each for each in (*self._tell(), *heard)}
+        self.member.relay([*map(_pack_told, told.values()), _pack_end(self.id, view, done)], now, self.inner)
+
+    def _tell(self) -> Iterator[Told]:
+        kept = dict(self.record.kept)
+        for sender, batches in self.parcels.held.items():
+            for number, batch in batches.items():
+                for message in map(unpack, batch.messages):
+                    if message is not None:
+                        yield Told(sender, number, kept.pop(id_of(message), None) is not None, message)
+        yield from (Told(0, 0, True, message) for message in kept.values())
+
+    def _enforce(self, flush: Flush, now: Nanos) -> None:
+        """All have told what they have: the view is in force, and begins with that."""
+        self.flush = None
+        gone = set(self.view.members).difference(flush.view.members)
+        self.most_gone = max(self.most_gone, len(gone))
+        self.parcels = self._begin(flush.view, now)
+        self._ends = flush.ends
+        agreed = [each for each in flush.agreed() if self.tree.knows((each.origin, *each.destinations))]
+        before = self._under_way | self.agreed
+        self.agreed = {id_of(message) for message in agreed}
+        self._confirmed += sorted(before - self.agreed)
+        self._under_way = set(self.agreed)
+        self._news.append(NewView(flush.view.number))
+        for message in agreed:
+            keep = self.goes_beyond(message)
+            if self.record.add(message, keep):
+                self._news.append(Arrival(message, None))
+            elif keep:
+                # It went past us, or is settled, which we then hear again.
+                self.record.kept.setdefault(id_of(message), message)
+        self._send_pending(now)
+
+    # The cold path
+
+    def waiting(self) -> Iterator[Hold]:
+        return self.parcels.order.waiting() if self.flush is None else iter(())
+
+    def invariants(self) -> None:
+        super().invariants()
+        self.parcels.invariants()
+        assert self.agreed <= self._under_way, "a flush has told what nobody waits for"
+
+
+def _latest(one: dict[ProcessId, int], other: dict[ProcessId, int]) -> dict[ProcessId, int]:
+    return {each: max(one.get(each, 0), other.get(each, 0)) for each in (*one, *other)}
+
+
+# What members tell travels as messages of their group: each of them in the envelope, and an end that is number 0 of its
+# sender, which no message of a process is.
+
+_Envelope = tuple[Number, Number, bool, Number, Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)], bytes]
+_End = tuple[Number, Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]]
+_encoder = msgspec.msgpack.Encoder()
+_told_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
+_end_decoder: msgspec.msgpack.Decoder[_End] = msgspec.msgpack.Decoder(_End)
+
+
+def _pack_told(told: Told) -> Message:
+    message = told.message
+    envelope = (told.sender, told.number, told.kept, message.clock, message.destinations, message.payload)
+    return Message(message.origin, message.seq, _encoder.encode(envelope))
+
+
+def _unpack_told(packed: Message) -> Told | None:
+    """None where the payload makes no sense."""
+    try:
+        sender, number, kept, clock, destinations, payload = _told_decoder.decode(packed.payload)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return Told(sender, number, kept, Clocked(packed.origin, packed.seq, payload, destinations, clock))
+
+
+def _pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Message:
+    return Message(owner, 0, _encoder.encode((view.number, sorted(done.items()))))
+
+
+def _unpack_end(packed: Message) -> _End | None:
+    try:
+        return _end_decoder.decode(packed.payload)
+    except (msgspec.DecodeError, RecursionError):
+        return None

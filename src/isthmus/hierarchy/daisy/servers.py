@@ -1,0 +1,500 @@
+"""A servers' group of a daisy: causal multicast among seats, which servers come and go in (docs/design/daisy.md).
+
+A seat stands for a part of the daisy, and lives as long as the group behind it does; its holder is the server of that
+group, known with the number of the view that made it the server, the *epoch*. So nobody here has to suspect anybody,
+and no quorum is needed: there is one holder per seat and epoch, and a later epoch ends all earlier ones.
+
+When a seat gets a new holder the group goes through a **flush**: each holder tells all others what is not settled at
+its seat. When all have told, the group is *heard*, and has a server: who takes its seat in the group above, if it does
+not have it yet, and then tells what is not settled there. From the same lists all work out the same order
+(`daisy_flush`), deliver what they have not had of it, and begin a new view with empty streams. That is the state update
+of daisy, Sect. 3.1.2.
+
+The way of a message through this file: `send` → a batch with a vector as long as the group → `_on_batch` → `news`; then
+`report` (everybody below has it) → `confirmed` → settled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from isthmus.core.endpoint import Hold
+from isthmus.core.ids import MessageId, Nanos, ProcessId
+from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.wire.daisy import SeatReport, SeatState
+from isthmus.core.wire.group import Ack
+from isthmus.hierarchy.daisy.flush import Agreement, Holder, agree
+from isthmus.hierarchy.daisy.local import Arrival, NewView
+from isthmus.hierarchy.daisy.pieces import Pieces, cut, heap, makes_sense
+from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
+from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
+from isthmus.ordering.group.channel import Incoming, Outgoing
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.causal import CausalOrder
+
+SeatPdu = Batch | Ack | SeatReport | SeatState
+Sends = list[tuple[tuple[ProcessId, ...], SeatPdu]]
+Streams = list[deque[tuple[int, list[MessageId]]]]
+
+_ALWAYS = 1 << 60
+
+
+class ServersGroup:
+    """One seat, as long as this process holds it. `installed` is False from the first word of a flush to its end.
+
+    It can tell nothing while it is `closing` (docs/design/daisy-on-receipt.md) or `unvouched` (`vouch.py`).
+
+    `reports[s]` is what the holder of seat s says that everybody below it has: so many batches of each seat's stream
+    and, in the last place, so many messages of the flush that the view began with.
+    """
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        tree: DaisyTree,
+        group: DaisyGroup,
+        seat: int,
+        epoch: int,
+        entries: Sequence[Clocked],
+        settings: GroupSettings,
+        now: Nanos,
+    ) -> None:
+        self.id = owner
+        self.tree = tree
+        self.group = group
+        self.number = group.number
+        self.seat = seat
+        self.settings = settings
+        self.size = len(group.parts)
+        self.holders = [Holder(1, min(tree.groups[part].everybody)) for part in group.parts]
+        self.superseded = False
+        self.installed = False
+        self.began = False
+        self.closing = False
+        self.unvouched = False
+        self.vouched_in = 0
+        self.record = Record()
+        self.order = self._make_order()
+        self.sends: Sends = []
+        self.holds: list[Hold] = []
+        self.pending: deque[Clocked] = deque()
+        self.states: dict[int, Sequence[Clocked]] = {}
+        self._pieces = Pieces()
+        self.above: Sequence[Clocked] | None = None
+        self.reports: list[list[int]] = []
+        self.outgoing: Outgoing[Batch] = Outgoing((), settings.retry_after, now)
+        self.incoming: dict[int, Incoming[Batch]] = {}
+        self._news: list[Arrival | NewView] = []
+        self._unreported: Streams = []
+        self._unconfirmed: Streams = []
+        self._under_way: set[MessageId] = set()
+        self._reports_moved = False
+        self._own_state = list(entries)
+        below = (message for message in entries if tree.is_below(group.number, message.origin))
+        self._offered: dict[ProcessId, int] = {}
+        for message in below:
+            self._offered[message.origin] = max(message.seq, self._offered.get(message.origin, 0))
+        self._retry_at = now
+        self._heard_at = [now] * self.size
+        self._unacknowledged: set[int] = set()
+        # Founders know each other from the file, and that nobody has anything to tell.
+        if epoch == 1:
+            self.states = dict.fromkeys(range(self.size), ())
+            self.above = ()
+            self._install(now)
+        else:
+            self.holders[seat] = Holder(epoch, owner)
+            self._begin_flush(now)
+
+    # What the levels above and below ask
+
+    @property
+    def view_number(self) -> int:
+        return 1 + sum(holder.epoch - 1 for holder in self.holders)
+
+    @property
+    def heard(self) -> bool:
+        """Whether all seats have told what they have, all with the same holders in mind."""
+        return len(self.states) == self.size
+
+    @property
+    def server(self) -> ProcessId | None:
+        """Who holds this group's seat in the group above: the lowest id. None while it is not known."""
+        return self._lowest().process if self.heard else None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be sent here, and no flush is under way."""
+        return self.installed and not self.pending
+
+    @property
+    def wants_above(self) -> bool:
+        """Whether the flush waits for us, the server, to tell what the group above has."""
+        return not self.installed and self.above is None and self.server == self.id
+
+    def goes_beyond(self, message: Clocked) -> bool:
+        inside = self.tree.is_below(self.number, message.origin)
+        return not inside or self.tree.goes_out(self.number, message.destinations)
+
+    def has(self, message: MessageId) -> bool:
+        return self.record.has(message) or message.seq <= self._offered.get(message.origin, 0)
+
+    def everybody_has(self, message: MessageId) -> bool:
+        """Stable in this group: everybody below every seat has it."""
+        return self.installed and self.record.has(message) and message not in self._under_way
+
+    def is_settled(self, message: MessageId) -> bool:
+        """Whether nobody will ever need it again."""
+        return self.record.is_settled(message)
+
+    def unsettled(self) -> list[MessageId]:
+        """What the server is to be asked about: all of this group have these."""
+        kept = self.record.kept.items()
+        return [each for each, message in kept if each not in self._under_way and self.goes_beyond(message)]
+
+    def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
+        self._under_way.difference_update(messages)
+        return self.record.settle(messages)
+
+    def tell_up(self) -> list[Clocked]:
+        """What a server of this group brings along to the group above."""
+        if self.installed:
+            return self.record.tell(self.goes_beyond)
+        # What came from above is told even if it is settled: whether it is, is for the group above to say.
+        foreign = {
+            id_of(message): message
+            for told in self.states.values()
+            for message in told
+            if not self.tree.is_below(self.number, message.origin)
+        }
+        return [each for each in self._agree(list(foreign.values())).agreed if self.goes_beyond(each)]
+
+    def tell_down(self, part: int) -> list[Clocked]:
+        """What the server of a part tells in there: all from outside that somebody below may not have."""
+        return self.record.tell(
+            lambda message: (
+                not self.tree.is_below(part, message.origin) and self.tree.goes_in(part, message.destinations)
+            )
+        )
+
+    def confirmed(self) -> list[MessageId]:
+        """What has become stable within the group since the last time: everybody below every seat has it."""
+        news: list[MessageId] = []
+        if self._reports_moved and self.installed:
+            self._reports_moved = False
+            for stream, waiting in enumerate(self._unconfirmed):
+                least = min(report[stream] for report in self.reports)
+                while waiting and waiting[0][0] <= least:
+                    news += waiting.popleft()[1]
+            self._under_way.difference_update(news)
+        return news
+
+    def settle_own(self) -> list[MessageId]:
+        """Messages that concern nobody beyond this group are settled when everybody has them."""
+        kept = self.record.kept
+        return self.settle([each for each in self.confirmed() if each in kept and not self.goes_beyond(kept[each])])
+
+    def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
+        """Multicast what the group above has delivered; `above` are the latest of each origin there."""
+        self.send([arrival.message for arrival in arrivals], now)
+
+    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+        """Multicast what has not been offered before. Causes have been in this group, or were given to it before."""
+        for message in messages:
+            if message.seq > self._offered.get(message.origin, 0):
+                self._offered[message.origin] = message.seq
+                self.pending.append(message)
+        self._send_pending(now)
+
+    def news(self) -> Iterator[Arrival | NewView]:
+        news, self._news = self._news, []
+        return iter(news)
+
+    def report(self, everybody_below_has: Callable[[Clocked], bool]) -> None:
+        """Count what everybody below this seat has, per stream, up to the first that somebody lacks."""
+        if not self.installed:
+            return
+        kept, own = self.record.kept, self.reports[self.seat]
+        for stream, waiting in enumerate(self._unreported):
+            while waiting:
+                number, messages = waiting[0]
+                if not all(
+                    everybody_below_has(kept[each]) if each in kept else self.is_settled(each) for each in messages
+                ):
+                    break
+                own[stream] = number
+                self._reports_moved = True
+                waiting.popleft()
+
+    # Network and time
+
+    def receive(self, link: ProcessId, pdu: SeatPdu, now: Nanos) -> None:
+        if self.superseded:
+            return
+        if isinstance(pdu, SeatState):
+            self._on_state(link, pdu, now)
+            return
+        seat = next((each for each, holder in enumerate(self.holders) if holder.process == link), None)
+        if seat is None or seat == self.seat or not self.installed or pdu.view != self.view_number:
+            return
+        self._heard_at[seat] = now
+        if isinstance(pdu, Batch):
+            self._on_batch(seat, pdu)
+        elif isinstance(pdu, Ack):
+            for batch in self.outgoing.acknowledge(link, pdu.received, pdu.seen, now):
+                self.sends.append(((link,), batch))
+        elif len(pdu.reported) == self.size + 1:
+            self.reports[seat] = list(map(max, self.reports[seat], pdu.reported))
+            self._reports_moved = True
+
+    def settle_step(self) -> None:
+        """The end of a step: one acknowledgement per stream that something came of."""
+        for seat in sorted(self._unacknowledged):
+            stream = self.incoming[seat]
+            ack = Ack(self.view_number, stream.received, stream.seen)
+            self.sends.append(((self.holders[seat].process,), ack))
+        self._unacknowledged.clear()
+
+    def wake(self, now: Nanos) -> None:
+        """A heartbeat."""
+        if self.superseded:
+            return
+        if not self.installed:
+            if now >= self._retry_at:
+                self._ask_again(now)
+            return
+        self._send_pending(now)
+        others = self.others()
+        if not others:
+            return
+        for receiver, batches in self.outgoing.overdue(now):
+            self.sends.extend(((receiver,), batch) for batch in batches)
+        self.outgoing.log.drop_through(min(peer.acked for peer in self.outgoing.peers.values()))
+        self.sends.append((others, SeatReport(self.view_number, list(self.reports[self.seat]))))
+        self._look_for_the_silent(now)
+
+    def _look_for_the_silent(self, now: Nanos) -> None:
+        """Say who holds which seat to everybody below a seat that is silent.
+
+        A new holder has told everybody below every seat; but of two that come at once each may have been answered by
+        the last holder of the other's seat, just before that one died. Then both have a view, and wait for the dead.
+        """
+        for seat, part in enumerate(self.group.parts):
+            if seat != self.seat and now - self._heard_at[seat] >= self.settings.suspect_after:
+                self._heard_at[seat] = now
+                self._say_state(self.tree.groups[part].everybody, False, True)
+
+    # Streams
+
+    def _make_order(self) -> CausalOrder:
+        return CausalOrder()
+
+    def others(self) -> tuple[ProcessId, ...]:
+        return tuple(holder.process for seat, holder in enumerate(self.holders) if seat != self.seat)
+
+    def _send_pending(self, now: Nanos) -> None:
+        while self.installed and self.pending:
+            messages = heap(self._not_seen())
+            if not messages:
+                return
+            self._multicast(pack(messages), self.order.stamp(self.outgoing.sent + 1), now)
+
+    def _not_seen(self) -> Iterator[Clocked]:
+        """What is pending, as it is taken; without what has come by another way."""
+        while self.pending:
+            message = self.pending.popleft()
+            if not self.record.has(id_of(message)):
+                yield message
+
+    def _multicast(self, messages: list[Message], stamp: list[int], now: Nanos) -> None:
+        batch = Batch(self.view_number, self.seat, self.outgoing.sent + 1, stamp, 0, messages)
+        self.outgoing.append(batch, now)
+        others = self.others()
+        if others:
+            self.sends.append((others, batch))
+        self._hand_over(self.seat, batch)
+
+    def _on_batch(self, seat: int, batch: Batch) -> None:
+        if batch.sender != seat or not self.order.well_formed(seat, batch):
+            return
+        stream = self.incoming[seat]
+        for each in stream.accept(batch):
+            self._hand_over(seat, each)
+        stream.log.drop_through(stream.received)
+        self._unacknowledged.add(seat)
+
+    def _hand_over(self, seat: int, batch: Batch) -> None:
+        ready: list[Batch] = []
+        self.order.arrived(seat, batch, ready, self.holds)
+        for each in ready:
+            self._deliver(each)
+
+    def _deliver(self, batch: Batch) -> None:
+        self._expect(batch.sender, batch.number, self._add(batch))
+
+    def _add(self, batch: Batch) -> list[MessageId]:
+        """These are delivered. Returns those that were not here before."""
+        first_time: list[MessageId] = []
+        for message in self._sound(batch):
+            if self.record.add(message):
+                first_time.append(id_of(message))
+                self._news.append(Arrival(message, batch))
+        return first_time
+
+    def _sound(self, batch: Batch) -> Iterator[Clocked]:
+        """The messages of a batch that make sense."""
+        for packed in batch.messages:
+            message = unpack(packed)
+            if message is not None and self.tree.knows((message.origin, *message.destinations)):
+                yield message
+
+    def _expect(self, stream: int, number: int, messages: list[MessageId]) -> None:
+        """These are to be reported by us, and by everybody."""
+        self._unreported[stream].append((number, messages))
+        self._unconfirmed[stream].append((number, messages))
+        self._under_way.update(messages)
+
+    # The flush
+
+    def _lowest(self) -> Holder:
+        return min(self.holders, key=lambda holder: holder.process)
+
+    def _begin_flush(self, now: Nanos) -> None:
+        if self.installed:
+            self._own_state = [*self.record.kept.values(), *self.pending]
+            self.installed = False
+        self.states, self.above = {}, None
+        self.unvouched, self.vouched_in = True, 0
+        self._unacknowledged.clear()
+        self._ask_again(now)
+        self._go_on(now)
+
+    def vouched(self, now: Nanos) -> None:
+        """The group behind our seat says that we speak for it."""
+        self.unvouched = False
+        self._tell(self._own_state, now)
+
+    def _tell(self, entries: Sequence[Clocked], now: Nanos) -> None:
+        """Tell the others what we have, as we could not when the flush began."""
+        self._own_state = list(entries)
+        if self.closing or self.unvouched:
+            return
+        self.states[self.seat] = self._own_state
+        others = self.others()
+        if others:
+            self._say_state(others, True, False)
+        self._go_on(now)
+
+    def complete(self, above: Sequence[Clocked], now: Nanos) -> None:
+        """We are the server, and this is what is not settled in the group above."""
+        self.above = above
+        others = self.others()
+        if others:
+            self._say_state(others, True, False)
+        self._go_on(now)
+
+    def _lacks(self, seat: int) -> bool:
+        """Whether the holder of a seat has to tell something yet."""
+        is_server = self.holders[seat] == self._lowest() and seat != self.seat
+        return seat not in self.states or (is_server and self.above is None and self.group.parent != NONE)
+
+    def _ask_again(self, now: Nanos) -> None:
+        """Tell our state to whoever has not told us its own; and, as its holder may be new, to everybody below."""
+        self._retry_at = now + self.settings.retry_after
+        for seat, part in enumerate(self.group.parts):
+            if not self._lacks(seat):
+                continue
+            holder = self.holders[seat].process
+            self._say_state((holder,), True, True)
+            rest = tuple(each for each in self.tree.groups[part].everybody if each != holder)
+            if rest:
+                self._say_state(rest, False, True)
+
+    def _say_state(self, destinations: tuple[ProcessId, ...], told: bool, asks: bool) -> None:
+        self.sends.extend((destinations, piece) for piece in cut(self._state(told, asks)))
+
+    def _state(self, told: bool, asks: bool) -> SeatState:
+        told = told and not self.closing and not self.unvouched
+        above = self.above if told and self._lowest().process == self.id else None
+        return SeatState(
+            [(each.epoch, each.process) for each in self.holders],
+            told,
+            list(self._own_state) if told else [],
+            None if above is None else list(above),
+            asks,
+        )
+
+    def _on_state(self, link: ProcessId, state: SeatState, now: Nanos) -> None:
+        theirs = [Holder(*each) for each in state.holders]
+        seat = next((each for each, holder in enumerate(theirs) if holder.process == link), None)
+        if len(theirs) != self.size or seat is None or seat == self.seat or not makes_sense(state, self.tree):
+            return
+        latest = [max(pair) for pair in zip(self.holders, theirs, strict=True)]
+        if latest[self.seat].process != self.id:
+            # The group behind our seat has gone on without us.
+            self.superseded = True
+            return
+        if latest != self.holders:
+            self.holders = latest
+            self._begin_flush(now)
+        if theirs == self.holders and state.told and not self.installed:
+            whole = self._pieces.add(seat, state)
+            if whole is not None:
+                self.states.setdefault(seat, whole.entries)
+                if self.holders[seat] == self._lowest() and self.above is None:
+                    self.above = whole.above
+                self._go_on(now)
+        if theirs != self.holders or state.asks:
+            self._say_state((link,), True, not self.installed and self._lacks(seat))
+
+    def _go_on(self, now: Nanos) -> None:
+        """Begin a view if all is told; if only the group above is missing, there is a server who can ask it."""
+        if self.installed or not self.heard:
+            return
+        if self.above is None and self.group.parent != NONE:
+            self._news.append(NewView(self.view_number))
+            return
+        self._install(now)
+
+    def _install(self, now: Nanos) -> None:
+        """All have told what they have. Begin a view with it."""
+        agreed, settled = self._agree(self.above or ())
+        self.states = dict.fromkeys(range(self.size), ())
+        self.installed = self.began = True
+        everyone = range(self.size)
+        self.order.install(everyone, self.seat, [0] * self.size)
+        for seat in everyone:
+            self.order.safe(seat, _ALWAYS, [])
+        self.outgoing = Outgoing(self.others(), self.settings.retry_after, now)
+        self.incoming = {seat: Incoming() for seat in everyone if seat != self.seat}
+        self.reports = [[0] * (self.size + 1) for _ in everyone]
+        self._heard_at = [now] * self.size
+        self._unreported = [deque() for _ in range(self.size + 1)]
+        self._unconfirmed = [deque() for _ in range(self.size + 1)]
+        self._under_way.clear()
+        self._news.append(NewView(self.view_number))
+        self._news += [Arrival(message, None) for message in self.record.begin(agreed, settled)]
+        for number, message in enumerate(agreed, 1):
+            self._expect(self.size, number, [id_of(message)])
+        self._send_pending(now)
+
+    def _agree(self, above: Sequence[Clocked]) -> Agreement:
+        lists = [self.states[seat] for seat in range(self.size)]
+        return agree(lists, above, lambda origin: self.tree.seat_of(self.number, origin))
+
+    # The cold path
+
+    def waiting(self) -> Iterator[Hold]:
+        return map(self.named, self.order.waiting() if self.installed else iter(()))
+
+    def named(self, hold: Hold) -> Hold:
+        """A hold by the process that holds the seat which is waited for."""
+        return hold._replace(awaited=self.holders[hold.awaited].process)
+
+    def invariants(self) -> None:
+        self.record.invariants()
+        assert self.superseded or self.holders[self.seat].process == self.id, "somebody else holds our seat"
+        for seat, report in enumerate(self.reports):
+            for stream in range(self.size):
+                assert report[stream] <= self.outgoing.sent if stream == self.seat else True, f"{seat}: unsent batch"

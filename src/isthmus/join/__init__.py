@@ -1,0 +1,1 @@
+"""Joins: how gateways carry messages between systems, in order and through failures (docs/design/joins.md)."""

@@ -1,0 +1,331 @@
+"""The sending half of one direction of a join, at one gateway (parallel Fig. 2 and Fig. 5, left side; Sect. 7).
+
+It keeps what the far side has not confirmed, lets its share put messages on links, and goes from epoch to epoch when
+something has broken. The first live fellow leads: it opens epochs, and where the share needs one it is the sequencer.
+docs/design/joins.md has the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from isthmus.core.endpoint import Carried
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
+from isthmus.core.message import Message
+from isthmus.core.wire.join import (
+    Block,
+    Open,
+    SiteAssign,
+    SiteBroken,
+    SiteConfirm,
+    SiteFree,
+    SiteLink,
+    SiteOpen,
+    SiteProgress,
+    SiteResume,
+    SiteState,
+)
+from isthmus.join.outgoing import Outstanding, Run, beyond
+from isthmus.join.plan import JoinPlan
+from isthmus.join.recovery import Recovered
+from isthmus.join.share import SHARES, Share
+
+FIRST_EPOCH = 1 << 16
+"""Epochs count in the high bits; the low bits are the slot of the leader, so that no two leaders open the same one."""
+_LIFE_BITS = 40
+"""Above the count is the life of the sending site: one that was started again must not open an epoch a second time."""
+
+
+class Export:
+    """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
+
+    `_came_in` is, per origin, the last message that came in by this join; `_untold`, per own link, those of them that
+    no block of this epoch on it has named.
+    """
+
+    def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
+        self.plan = plan
+        self.owner = owner
+        self.epoch = self._first_epoch = FIRST_EPOCH | life_of(owner) << _LIFE_BITS
+        self.opening = False
+        self.outstanding = Outstanding()
+        self.fellows: tuple[ProcessId, ...] = plan.fellows
+        self.colleagues: tuple[ProcessId, ...] = ()
+        self.links_up: dict[LinkId, bool] = {end.link: True for end in plan.links}
+        self._retry_after = retry_after
+        self._retry_at: Nanos | None = None
+        self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
+        self._came_in: dict[ProcessId, int] = {}
+        self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
+        self._out: GatewayOutbox | None = None
+        self._caught_up = not late
+        self._came_up: set[LinkId] = set()
+        self._void: set[LinkId] = set()
+        self._unspent: set[LinkId] = set()
+        if late:
+            self.links_up.update(dict.fromkeys(self._my_links, False))
+        self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
+
+    def start(self, fellows: tuple[ProcessId, ...]) -> None:
+        """The beginning of everything: the links of all who are there are taken to work."""
+        self.fellows = fellows
+        present = set(map(slot_of, fellows))
+        self.links_up = {end.link: end.near in present for end in self.plan.links}
+        self.share.begin([], [link for link, up in self.links_up.items() if up], self.leads)
+
+    def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
+        """Come to a join that runs: carry nothing until an epoch begins that counts on us."""
+        self.fellows = fellows
+        self.outstanding.forget_deliveries()
+        self.share.begin([], (), leading=False)
+
+    def go_on_from(self, recovered: Recovered) -> None:
+        """Take what a former life of this site was done with for delivered and confirmed."""
+        marks = [(origin, seq) for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.exported]
+        self.outstanding.confirm(marks)
+        self.outstanding.take_as_delivered(marks)
+        self.came_in({origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.imported})
+
+    # Who is who
+
+    @property
+    def leader(self) -> ProcessId:
+        return self.fellows[0] if self.fellows else self.owner
+
+    @property
+    def leads(self) -> bool:
+        return self.leader == self.owner
+
+    @property
+    def sequencer(self) -> ProcessId:
+        """Who leads this epoch. It may have been opened in a view that has not come here yet."""
+        return next((fellow for fellow in self.fellows if self._opened_by(fellow, self.epoch)), self.leader)
+
+    def _opened_by(self, fellow: ProcessId, epoch: int) -> bool:
+        if epoch == self._first_epoch:
+            return fellow == self.leader
+        return slot_of(fellow) == epoch & (FIRST_EPOCH - 1)
+
+    def is_mine(self, link: LinkId) -> bool:
+        return link in self._my_links
+
+    def _others(self) -> tuple[ProcessId, ...]:
+        return tuple(fellow for fellow in self.fellows if fellow != self.owner)
+
+    # What happens at this gateway
+
+    def delivered(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
+        """The own system delivered these, and they go out by this join."""
+        # What was delivered here only after the epoch began may have been over there before.
+        runs = list(beyond(self.outstanding.final, self.outstanding.add(messages)))
+        if runs and not self.opening:
+            self._out = out
+            self.share.add(runs)
+
+    def came_in(self, marks: Mapping[ProcessId, int]) -> None:
+        """The own system delivered messages of the far side: whatever goes out from now on may be an answer to them."""
+        self._came_in.update(marks)
+        for untold in self._untold.values():
+            untold.update(marks)
+
+    def view(self, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
+        """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
+        lost = [fellow for fellow in self.fellows if fellow not in fellows]
+        self.fellows = fellows
+        gone = {slot_of(fellow) for fellow in lost}
+        for end in self.plan.links:
+            if end.near in gone:
+                self.links_up[end.link] = False
+        if lost:
+            # Whoever is gone may have told only some of us.
+            out.site.append((self.colleagues, SiteConfirm(self.plan.join, sorted(self.outstanding.confirmed.items()))))
+            self.renew(now, out)
+
+    def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        if not self._caught_up:
+            self._came_up.add(link)
+            return
+        if not self.links_up[link]:
+            self.links_up[link] = True
+            out.site.append((self._others(), SiteLink(self.plan.join, link, True)))
+            self.renew(now, out)
+        if self.opening:
+            out.links.append((link, Open(self.epoch)))
+
+    def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        self._came_up.discard(link)
+        if self.links_up[link]:
+            self.links_up[link] = False
+            out.site.append((self._others(), SiteLink(self.plan.join, link, False)))
+            self.renew(now, out)
+
+    def link_ready(self, link: LinkId, out: GatewayOutbox) -> None:
+        self._out = out
+        self.share.ready(link)
+
+    def wake(self, now: Nanos, out: GatewayOutbox) -> None:
+        if self.opening and self._retry_at is not None and now >= self._retry_at:
+            if self.leads:
+                self._say_open(now, out)
+            else:
+                self._retry_at = None
+
+    def deadline(self) -> Nanos | None:
+        return self._retry_at if self.opening else None
+
+    def void(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        """A new process is at the far end: what went before is lost with the old one, so nothing may follow it."""
+        self._void.add(link)
+        self.on_broken(self.epoch, now, out)
+
+    # Epochs
+
+    def renew(self, now: Nanos, out: GatewayOutbox) -> None:
+        """This epoch cannot go on. The leader opens the next one; everybody else waits for it."""
+        if self.leads:
+            self.epoch = ((self.epoch >> 16) + 1) << 16 | slot_of(self.owner)
+            self.opening = True
+            self.share.pause()
+            self._say_open(now, out)
+
+    def _say_open(self, now: Nanos, out: GatewayOutbox) -> None:
+        self._retry_at = now + self._retry_after
+        out.site.append((self._others(), SiteOpen(self.plan.join, self.epoch)))
+        self._pass_open_on(out)
+
+    def _pass_open_on(self, out: GatewayOutbox) -> None:
+        out.links.extend((link, Open(self.epoch)) for link in self._my_links if self.links_up[link])
+
+    def opened(self, source: ProcessId, pdu: SiteOpen, out: GatewayOutbox) -> None:
+        """The leader opens an epoch."""
+        if pdu.epoch < self.epoch or (pdu.epoch == self.epoch and not self.opening):
+            return
+        self.epoch = pdu.epoch
+        self.opening = True
+        self.share.pause()
+        self._pass_open_on(out)
+
+    def resumed(self, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
+        """The far side is ready for the epoch that we opened."""
+        if epoch != self.epoch or not self.opening:
+            return
+        if not self.leads:
+            out.site.append(((self.sequencer,), SiteResume(self.plan.join, epoch, final, [])))
+            return
+        links = [link for link, up in self.links_up.items() if up]
+        out.site.append((self._others(), SiteResume(self.plan.join, epoch, final, links)))
+        self._begin(dict(final), links, out)
+
+    def on_resume(self, source: ProcessId, pdu: SiteResume, out: GatewayOutbox) -> None:
+        """From a fellow to the leader: the far side has answered. From the leader: go on."""
+        if self.leads:
+            self.resumed(pdu.epoch, pdu.final, out)
+        elif not self._opened_by(source, pdu.epoch):
+            return
+        elif pdu.epoch >= self.epoch and (self.opening or pdu.epoch > self.epoch):
+            self.epoch = pdu.epoch
+            for link in self.links_up:
+                if link not in self._my_links:
+                    self.links_up[link] = link in pdu.links
+            self._begin(dict(pdu.final), pdu.links, out)
+
+    def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
+        self.opening = False
+        self.outstanding.final = final
+        self._untold = {link: dict(self._came_in) for link in self._my_links}
+        self._retry_at = None
+        self._void.clear()
+        self._out = out
+        if self._caught_up:
+            self.share.begin(list(self.outstanding.after(final)), links, self.leads)
+        unspent, self._unspent = self._unspent, set()
+        for link in sorted(unspent):
+            self.share.ready(link)
+
+    def catch_up(self, pdu: SiteState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
+        """What a fellow has kept from before our time. Only now can our links be of use."""
+        self.outstanding.confirm(pdu.confirmed)
+        self.outstanding.add_earlier(earlier)
+        self.outstanding.take_as_delivered(pdu.delivered)
+        self.came_in(dict(pdu.imported) | self._came_in)
+        self.epoch = max(self.epoch, pdu.export_epoch)
+        self._caught_up = True
+        for link in sorted(self._came_up):
+            self.link_up(link, now, out)
+
+    # Word from fellows and from the far side
+
+    def on_link(self, pdu: SiteLink, now: Nanos, out: GatewayOutbox) -> None:
+        changed = self.links_up.get(pdu.link) is (not pdu.up)
+        if not changed:
+            return
+        self.links_up[pdu.link] = pdu.up
+        # Every link that works is to be used, and none that does not: either way it takes an epoch.
+        self.renew(now, out)
+
+    def on_broken(self, epoch: int, now: Nanos, out: GatewayOutbox) -> None:
+        """The far side has lost a gateway, is a new one, or knows of a later epoch than we do."""
+        if epoch < self.epoch or (epoch == self.epoch and self.opening):
+            return
+        if self.leads:
+            self.epoch = epoch
+            self.renew(now, out)
+        else:
+            out.site.append(((self.leader,), SiteBroken(self.plan.join, epoch)))
+
+    def on_progress(self, epoch: int, received: int, out: GatewayOutbox) -> None:
+        if epoch != self.epoch or self.opening:
+            return
+        self._out = out
+        self.share.progress(received)
+        if not self.leads and self.plan.share in ("sets", "striped"):
+            out.site.append(((self.sequencer,), SiteProgress(self.plan.join, epoch, received)))
+
+    def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: GatewayOutbox, *, direct: bool) -> bool:
+        """Stable at the far side. What came over a link is passed on to fellows, whose links may be down."""
+        news = [(origin, seq) for origin, seq in marks if not self.outstanding.is_confirmed(origin, seq)]
+        if not news:
+            return False
+        if direct and self.colleagues:
+            out.site.append((self.colleagues, SiteConfirm(self.plan.join, news)))
+        return self.outstanding.confirm(news)
+
+    def on_free(self, pdu: SiteFree, out: GatewayOutbox) -> None:
+        if self.leads and pdu.epoch == self.epoch and not self.opening:
+            self._out = out
+            self.share.ready(pdu.link)
+
+    def on_assign(self, source: ProcessId, pdu: SiteAssign, out: GatewayOutbox) -> None:
+        if pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
+            self._out = out
+            self.share.assigned(pdu.link, pdu.first, pdu.runs)
+
+    # What a share can have done
+
+    def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
+        assert self._out is not None
+        if link in self._void:
+            # Nothing went onto the link, so it will not say again that it is ready.
+            self._unspent.add(link)
+            return
+        messages = self.outstanding.messages(runs)
+        self._out.carried.append(Carried("transfer", link, messages))
+        after = sorted(self._untold[link].items()) if first else []
+        self._untold[link].clear()
+        self._out.links.append((link, Block(self.epoch, first, messages, after)))
+
+    def assign(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
+        assert self._out is not None
+        near = next(end.near for end in self.plan.links if end.link == link)
+        carrier = next((fellow for fellow in self.fellows if slot_of(fellow) == near), None)
+        if carrier is not None:
+            self._out.carried.append(Carried("sequence", link, self.outstanding.messages(runs)))
+            self._out.site.append(((carrier,), SiteAssign(self.plan.join, self.epoch, first, link, list(runs))))
+
+    def offer(self, link: LinkId) -> None:
+        assert self._out is not None
+        self._out.site.append(((self.sequencer,), SiteFree(self.plan.join, self.epoch, link)))
+
+    def invariants(self) -> None:
+        self.outstanding.invariants()

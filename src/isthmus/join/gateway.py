@@ -1,0 +1,479 @@
+"""One gateway: all joins of its system that it takes part in.
+
+It hands each delivery to the joins that carry it on and to the one that it came by, and finishes with a local batch
+when every join that the batch went out by has confirmed it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Self
+
+from isthmus.core.endpoint import View
+from isthmus.core.freeze import freeze
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.message import Batch, Message
+from isthmus.core.wire.join import (
+    Block,
+    Broken,
+    Confirm,
+    Farewell,
+    LinkPdu,
+    Open,
+    Progress,
+    Resume,
+    SiteAssign,
+    SiteBegin,
+    SiteBroken,
+    SiteCaughtUp,
+    SiteConfirm,
+    SiteFree,
+    SiteFreeze,
+    SiteFrozen,
+    SiteLink,
+    SiteOpen,
+    SitePdu,
+    SiteProgress,
+    SiteResume,
+    SiteState,
+)
+from isthmus.join.export import Export
+from isthmus.join.imports import Import
+from isthmus.join.plan import JoinPlan, plans
+from isthmus.join.recovery import NOTHING, Recovered, Replay, Settling
+from isthmus.join.share import cut_into_blocks
+from isthmus.topology.model import Topology
+
+RETRY_AFTER: Nanos = 100 * MILLISECOND
+
+
+class JoinGateway:
+    """`exports` and `imports` are by join. `_unfinished` holds, per local sender, what joins have to confirm."""
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        plans: Sequence[JoinPlan],
+        retry_after: Nanos = RETRY_AFTER,
+        *,
+        joining: bool = False,
+        keeping: bool = False,
+        recovered: Recovered = NOTHING,
+    ) -> None:
+        self.id = owner
+        mine = [plan for plan in plans if slot_of(owner) in plan.fellows]
+        self.exports = {plan.join: Export(plan, owner, retry_after, late=joining) for plan in mine}
+        self.imports = {plan.join: Import(plan, owner, self.exports[plan.join].outstanding) for plan in mine}
+        self._join_of: dict[LinkId, int] = {
+            end.link: plan.join for plan in mine for end in plan.links if end.near == slot_of(owner)
+        }
+        self._peers: dict[LinkId, ProcessId] = {}
+        self._unfinished: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
+        self._everybody = {fellow for plan in plans for fellow in plan.fellows}
+        self._exported = {plan.join: plan.exported for plan in plans}
+        self._confirmed_by: dict[int, dict[ProcessId, int]] = {
+            plan.join: self.exports[plan.join].outstanding.confirmed if plan.join in self.exports else {}
+            for plan in plans
+        }
+        self._first_view: int | None = None if joining else 1
+        self._base: dict[ProcessId, int] = {}
+        self._past: dict[int, list[Message]] = {}
+        self._told: dict[int, SiteState] = {}
+        self._novices: dict[int, set[ProcessId]] = {join: set() for join in self.exports}
+        self._too_early: list[tuple[ProcessId, Sequence[SitePdu]]] = []
+        self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
+        for join, export in self.exports.items():
+            export.colleagues = _colleagues(self._everybody, members, owner)
+            if not joining:
+                export.start(_fellows(export.plan, members))
+                self.imports[join].fellows = export.fellows
+            self.imports[join].ready = not joining
+            export.go_on_from(recovered)
+            self.imports[join].go_on_from(recovered)
+        self._members = tuple(members)
+        self._settling = Settling(recovered.done) if keeping else None
+        self._replay = Replay(owner, self._everybody, recovered) if recovered.messages else None
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether this gateway knows all that its fellows know of the time before it came."""
+        return self._first_view is not None and all(imports.ready for imports in self.imports.values())
+
+    @property
+    def links(self) -> Collection[LinkId]:
+        """The links that end here."""
+        return self._join_of.keys()
+
+    # The own system
+
+    def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
+        if self._settling is not None:
+            self._settling.delivered(batch.sender, batch.number, batch.messages)
+        if self._replay is not None:
+            self._replay.delivered(batch.messages)
+        needs: list[tuple[Export, ProcessId, int]] = []
+        for join, export in self.exports.items():
+            exported = export.plan.exported
+            going = [message for message in batch.messages if slot_of(message.origin) in exported]
+            if going:
+                # Only the origin's own stream waits for the far side. What a gateway broadcast waits nowhere: its
+                # stream mixes messages of all joins, and two systems would wait for each other for ever.
+                needs += [(export, origin, seq) for origin, seq in _last_of_each(going) if origin == batch.sender]
+                export.delivered(going, out)
+            imports = self.imports[join]
+            if going:
+                imports.went_out(out)
+            coming = [message for message in batch.messages if slot_of(message.origin) in imports.plan.imported]
+            if coming:
+                export.came_in(dict(_last_of_each(coming)))
+                imports.delivered(batch.sender, batch.number, coming, out)
+        self._unfinished.setdefault(batch.sender, deque()).append((batch.number, needs))
+        self._finish(batch.sender, out)
+        self._end_of_step(out)
+
+    def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
+        self._members = view.members
+        self._play_on(out)
+        if not self.is_caught_up:
+            self._start_late(view, now, out)
+            return
+        for join, export in self.exports.items():
+            fellows = _fellows(export.plan, view.members)
+            self._novices[join] |= {fellow for fellow in fellows if fellow not in export.fellows}
+            self._novices[join] &= set(fellows)
+            export.colleagues = _colleagues(self._everybody, view.members, self.id)
+            self.imports[join].view(fellows, export.links_up, out)
+            export.view(fellows, now, out)
+            novices = tuple(sorted(self._novices[join]))
+            if novices and self.id == next(fellow for fellow in fellows if fellow not in novices):
+                out.site.extend((novices, state) for state in self._state(join, view))
+        self._end_of_step(out)
+
+    def _start_late(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
+        """Begin to count with this view; a fellow says how things stood. If it died doing so, begin again."""
+        self._first_view = view.number
+        self._unfinished.clear()
+        self._inherited.clear()
+        self._past.clear()
+        self._told.clear()
+        for join, export in self.exports.items():
+            fellows = _fellows(export.plan, view.members)
+            self.imports[join] = self.imports[join].anew(fellows)
+            export.colleagues = _colleagues(self._everybody, view.members, self.id)
+            export.start_late(fellows)
+        too_early, self._too_early = self._too_early, []
+        for source, pdus in too_early:
+            self.from_site(source, pdus, now, out)
+        if not self.exports:
+            # A gateway that no join uses has nothing to be told.
+            self._inherit()
+            self._confirmed(True, out)
+        self._end_of_step(out)
+
+    def _state(self, join: int, view: View) -> Iterator[SiteState]:
+        """All that a newcomer needs, in pieces that fit a frame."""
+        export, imports = self.exports[join], self.imports[join]
+        pieces = cut_into_blocks(list(export.outstanding.after({})), export.outstanding) or [[]]
+        for index, runs in enumerate(pieces, 1):
+            yield SiteState(
+                join=join,
+                view=view.number,
+                export_epoch=export.epoch,
+                confirmed=sorted(export.outstanding.confirmed.items()),
+                delivered=sorted(export.outstanding.delivered()),
+                outstanding=export.outstanding.messages(runs),
+                import_epoch=imports.epoch,
+                final=sorted(imports.final.items()),
+                base=imports.base,
+                total=imports.total,
+                imported=sorted(imports.imported.items()),
+                stable=sorted(imports.stable.items()),
+                unfinished=self._unfinished_by(export) if index == len(pieces) else [],
+                last=index == len(pieces),
+            )
+
+    def _unfinished_by(self, export: Export) -> list[tuple[ProcessId, int, ProcessId, int]]:
+        return [
+            (sender, number, origin, seq)
+            for sender, queue in self._unfinished.items()
+            for number, needs in queue
+            for needed, origin, seq in needs
+            if needed is export
+        ]
+
+    def begin_behind(self, base: Mapping[ProcessId, int]) -> None:
+        """A view begins, and of each sender everything up to `base` lies before it."""
+        if not self.is_caught_up:
+            self._base = dict(base)
+
+    def _is_too_early(self, source: ProcessId, pdus: Sequence[SitePdu]) -> bool:
+        """A fellow may see a view before we do, and what it says of it, and from then on, is for then."""
+        if any(source == earlier for earlier, _ in self._too_early):
+            return True
+        first = self._first_view
+        return any(isinstance(pdu, SiteState) and (first is None or pdu.view > first) for pdu in pdus)
+
+    def _on_state(self, pdu: SiteState, now: Nanos, out: GatewayOutbox) -> None:
+        """What a fellow knows of the time before we came; the last piece of the last join makes us one of them.
+
+        All joins at once: where a view comes in between, everybody tells us everything again.
+        """
+        if self.is_caught_up or pdu.view != self._first_view or pdu.join in self._told:
+            return
+        self._past.setdefault(pdu.join, []).extend(pdu.outstanding)
+        if pdu.last:
+            self._told[pdu.join] = pdu
+        if len(self._told) < len(self.exports):
+            return
+        for join, state in self._told.items():
+            export = self.exports[join]
+            export.catch_up(state, self._past.pop(join), now, out)
+            self.imports[join].catch_up(state, out)
+            for sender, number, origin, seq in state.unfinished:
+                self._inherited.setdefault((sender, number), []).append((export, origin, seq))
+            others = tuple(fellow for fellow in export.fellows if fellow != self.id)
+            out.site.append((others, SiteCaughtUp(join)))
+        self._told.clear()
+        self._inherit()
+        self._confirmed(True, out)
+
+    def _inherit(self) -> None:
+        """Put the unfinished batches of the past before those of our own time."""
+        past: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
+        for sender, number in sorted(self._inherited):
+            past.setdefault(sender, deque()).append((number, self._inherited[sender, number]))
+        for sender, number in self._base.items():
+            queue = past.setdefault(sender, deque())
+            if number and (not queue or queue[-1][0] < number):
+                queue.append((number, []))
+            queue.extend(self._unfinished.get(sender, ()))
+            self._unfinished[sender] = queue
+        self._inherited.clear()
+
+    def _play_on(self, out: GatewayOutbox) -> None:
+        """Broadcast what a former life of the site has left, if that falls to us."""
+        if self._replay is not None:
+            out.relays.extend(self._replay.due(self._members))
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether nothing that a former life of the site has left is still to be delivered here."""
+        return self._replay is None or self._replay.over
+
+    def done(self) -> dict[ProcessId, int]:
+        """Per origin, the last message that everybody here has finished with and every join has confirmed.
+
+        Only a gateway that keeps a journal, and has to know what it need not keep, keeps count of it.
+        """
+        assert self._settling is not None, "this gateway keeps no journal"
+        return {
+            origin: min([seq, *(confirmed.get(origin, 0) for confirmed in self._onward(origin))])
+            for origin, seq in self._settling.marks.items()
+        }
+
+    def _onward(self, origin: ProcessId, besides: int = -1) -> Iterator[Mapping[ProcessId, int]]:
+        """What has been confirmed by each join that the messages of an origin go out by."""
+        for join, confirmed in self._confirmed_by.items():
+            if join != besides and slot_of(origin) in self._exported[join]:
+                yield confirmed
+
+    def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
+        if self._settling is not None:
+            self._settling.settled(sender, number)
+        for join, imports in self.imports.items():
+            self._confirm_upstream(join, imports.settled(sender, number, out), out)
+
+    def all_have_arrived(self, now: Nanos, out: GatewayOutbox) -> None:
+        """Every member of the own system has delivered all that lies before its present view."""
+        for join, imports in self.imports.items():
+            self._confirm_upstream(join, imports.all_have_arrived(out), out)
+
+    def _confirm_upstream(self, join: int, origins: Collection[ProcessId], out: GatewayOutbox) -> None:
+        """Confirm over a join what is finished with here and confirmed by every other join that it goes out by."""
+        imports = self.imports[join]
+        levels = {}
+        for origin in origins:
+            onward = [confirmed.get(origin, 0) for confirmed in self._onward(origin, besides=join)]
+            levels[origin] = min([imports.local.get(origin, 0), *onward])
+        imports.confirm(levels, self.exports[join].links_up, out)
+
+    def _finish(self, sender: ProcessId, out: GatewayOutbox) -> None:
+        """Tell the own system which batches of a sender are finished with, in their order."""
+        if not self.is_caught_up:
+            return
+        queue = self._unfinished[sender]
+        finished = 0
+        while queue and all(export.outstanding.is_confirmed(origin, seq) for export, origin, seq in queue[0][1]):
+            finished = queue.popleft()[0]
+        if finished:
+            out.confirms.append((sender, finished))
+
+    # Links
+
+    def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: GatewayOutbox) -> None:
+        join = self._join_of.get(link)
+        if join is None:
+            return
+        export, imports = self.exports[join], self.imports[join]
+        for pdu in pdus:
+            if isinstance(pdu, Block):
+                imports.on_block(link, pdu, out)
+            elif isinstance(pdu, Progress):
+                export.on_progress(pdu.epoch, pdu.received, out)
+            elif isinstance(pdu, Confirm):
+                self._confirmed(export.on_confirm(pdu.marks, out, direct=True), out)
+            elif isinstance(pdu, Open):
+                imports.on_open(link, pdu.epoch, out)
+            elif isinstance(pdu, Resume):
+                export.resumed(pdu.epoch, pdu.final, out)
+            elif isinstance(pdu, Farewell):
+                export.link_down(link, now, out)
+            else:
+                export.on_broken(pdu.epoch, now, out)
+        self._end_of_step(out)
+
+    def leave(self, now: Nanos, out: GatewayOutbox) -> None:
+        """This gateway is going to leave: its links are of no more use, at either end."""
+        for link, join in self._join_of.items():
+            export = self.exports[join]
+            if export.links_up[link]:
+                out.links.append((link, Farewell()))
+                export.link_down(link, now, out)
+
+    def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
+        join = self._join_of[link]
+        export = self.exports[join]
+        before = self._peers.get(link)
+        self._peers[link] = peer
+        if before is not None and before != peer:
+            export.void(link, now, out)
+            # A new process knows nothing of our epochs either.
+            out.links.append((link, Broken(self.imports[join].epoch)))
+        export.link_up(link, now, out)
+        self.imports[join].link_up(link, out)
+        self._end_of_step(out)
+
+    def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        self.exports[self._join_of[link]].link_down(link, now, out)
+
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        self.exports[self._join_of[link]].link_ready(link, out)
+
+    # Fellows
+
+    def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None:
+        if not self.is_caught_up and self._is_too_early(source, pdus):
+            self._too_early.append((source, pdus))
+            return
+        for pdu in pdus:
+            export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)
+            if export is None and isinstance(pdu, SiteConfirm) and pdu.join in self._confirmed_by:
+                # A join of our system that we have no link of; but what came in by ours may have gone out by it.
+                self._confirmed(merge_marks(self._confirmed_by[pdu.join], pdu.marks), out)
+                continue
+            if export is None or imports is None or source not in export.fellows:
+                continue
+            if isinstance(pdu, SiteAssign):
+                export.on_assign(source, pdu, out)
+            elif isinstance(pdu, SiteFree):
+                export.on_free(pdu, out)
+            elif isinstance(pdu, SiteProgress):
+                export.on_progress(pdu.epoch, pdu.received, out)
+            elif isinstance(pdu, SiteConfirm):
+                self._confirmed(export.on_confirm(pdu.marks, out, direct=False), out)
+            elif isinstance(pdu, SiteOpen):
+                export.opened(source, pdu, out)
+            elif isinstance(pdu, SiteResume):
+                export.on_resume(source, pdu, out)
+            elif isinstance(pdu, SiteLink):
+                export.on_link(pdu, now, out)
+            elif isinstance(pdu, SiteBroken):
+                export.on_broken(pdu.epoch, now, out)
+            elif isinstance(pdu, SiteFreeze):
+                imports.on_freeze(source, pdu, out)
+            elif isinstance(pdu, SiteFrozen):
+                imports.on_frozen(source, pdu, out)
+            elif isinstance(pdu, SiteBegin):
+                imports.on_begin(pdu, out)
+            elif isinstance(pdu, SiteCaughtUp):
+                self._novices[pdu.join].discard(source)
+            else:
+                self._on_state(pdu, now, out)
+        self._end_of_step(out)
+
+    def _confirmed(self, news: bool, out: GatewayOutbox) -> None:
+        if news:
+            for sender in self._unfinished:
+                self._finish(sender, out)
+            for join, imports in self.imports.items():
+                waiting = [origin for origin, seq in imports.local.items() if seq > imports.stable.get(origin, 0)]
+                self._confirm_upstream(join, waiting, out)
+
+    def _end_of_step(self, out: GatewayOutbox) -> None:
+        for join, imports in self.imports.items():
+            imports.report(self.exports[join].links_up, out)
+
+    # Time, and the cold path
+
+    def wake(self, now: Nanos, out: GatewayOutbox) -> None:
+        self._play_on(out)
+        for export in self.exports.values():
+            export.wake(now, out)
+
+    def deadline(self) -> Nanos | None:
+        return min((due for export in self.exports.values() if (due := export.deadline()) is not None), default=None)
+
+    def unfinished(self) -> int:
+        """Messages that some far side has not confirmed."""
+        return sum(count for export in self.exports.values() for _, _, count in export.outstanding.after({}))
+
+    def invariants(self) -> None:
+        for export in self.exports.values():
+            export.invariants()
+        for imports in self.imports.values():
+            imports.invariants()
+
+    def fork(self) -> Self:
+        return deepcopy(self)
+
+    def snapshot(self) -> Hashable:
+        return freeze(self)
+
+
+def make_gateways(topology: Topology, retry_after: Nanos = RETRY_AFTER) -> dict[ProcessId, JoinGateway]:
+    """All gateways of a topology, as they are at the beginning, by process id."""
+    made: dict[ProcessId, JoinGateway] = {}
+    for system in topology.systems:
+        joins = plans(topology, system.name)
+        members = list(topology.slots(system.name))
+        for slot in topology.gateway_slots(system.name):
+            made[slot] = JoinGateway(slot, members, joins, retry_after)
+    return made
+
+
+def _fellows(plan: JoinPlan, members: Sequence[ProcessId]) -> tuple[ProcessId, ...]:
+    """The live gateways of a join, first the one that leads."""
+    return tuple(member for member in members if slot_of(member) in plan.fellows)
+
+
+def _colleagues(gateways: set[int], members: Sequence[ProcessId], owner: ProcessId) -> tuple[ProcessId, ...]:
+    """All other live gateways of the system that take part in any join."""
+    return tuple(member for member in members if slot_of(member) in gateways and member != owner)
+
+
+def merge_marks(into: dict[ProcessId, int], marks: Sequence[tuple[ProcessId, int]]) -> bool:
+    """Raise marks to what is newly known. Says whether there was news."""
+    news = {origin: seq for origin, seq in marks if seq > into.get(origin, 0)}
+    into.update(news)
+    return bool(news)
+
+
+def _last_of_each(messages: Sequence[Message]) -> Iterator[tuple[ProcessId, int]]:
+    last: dict[ProcessId, int] = {}
+    for message in messages:
+        last[message.origin] = message.seq
+    yield from last.items()

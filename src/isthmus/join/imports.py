@@ -1,0 +1,343 @@
+"""The receiving half of one direction of a join, at one gateway (parallel Fig. 2 and Fig. 5, right side; Sect. 7).
+
+Blocks come off links and are broadcast in the own system when it is their turn. When the sending side opens an epoch,
+the first live gateway here leads: it has everybody freeze, finds out what is final, and begins the epoch with all.
+docs/design/joins.md has the argument.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import starmap
+
+from isthmus.core.endpoint import Carried
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import LinkId, ProcessId, slot_of
+from isthmus.core.message import Message
+from isthmus.core.wire.join import (
+    Block,
+    Broken,
+    Confirm,
+    Progress,
+    Resume,
+    SiteBegin,
+    SiteFreeze,
+    SiteFrozen,
+    SiteState,
+)
+from isthmus.join.export import FIRST_EPOCH
+from isthmus.join.outgoing import Outstanding
+from isthmus.join.plan import JoinPlan
+from isthmus.join.recovery import Recovered
+
+
+class Import:
+    """`total` counts all that this join ever brought here, `base` how much of it was before this epoch.
+
+    `frozen_for` is above `epoch` while a new epoch is being opened; `_asked_for` is the last that the leader was asked
+    to open, which may have died with the question. `ready` is off at a gateway that has just come and
+    has not heard of the past yet. `imported` is, per origin, the last message that
+    was delivered here, `handed` the last one that this gateway broadcast, `local` the last one that every member here
+    has finished with, `stable` the last one that was confirmed to the sending side.
+    """
+
+    def __init__(self, plan: JoinPlan, owner: ProcessId, outstanding: Outstanding) -> None:
+        self.plan = plan
+        self.owner = owner
+        self._sent_out = outstanding
+        self.fellows: tuple[ProcessId, ...] = plan.fellows
+        self.epoch = FIRST_EPOCH
+        self.frozen_for = 0
+        self._asked_for = 0
+        self.ready = True
+        self.final: dict[ProcessId, int] = {}
+        self.total = 0
+        self.base = 0
+        self.relayed = 0
+        self.imported: dict[ProcessId, int] = {}
+        self.handed: dict[ProcessId, int] = {}
+        self.local: dict[ProcessId, int] = {}
+        self.stable: dict[ProcessId, int] = {}
+        self._held: dict[int, Block] = {}
+        self._unnumbered: deque[Sequence[Message]] = deque()
+        self._early: list[tuple[LinkId, Block]] = []
+        self._reports: dict[ProcessId, SiteFrozen] = {}
+        self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
+        self._settled: dict[ProcessId, int] = {}
+        self._before: dict[ProcessId, int] = {}
+        self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
+        self._reported = 0
+
+    @property
+    def leader(self) -> ProcessId:
+        return self.fellows[0] if self.fellows else self.owner
+
+    @property
+    def leads(self) -> bool:
+        return self.leader == self.owner
+
+    @property
+    def received(self) -> int:
+        """Numbers of this epoch that were delivered here; below 0 while some of older epochs are still to come."""
+        return self.total - self.base
+
+    @property
+    def frozen(self) -> bool:
+        return self.frozen_for > self.epoch
+
+    def _others(self) -> tuple[ProcessId, ...]:
+        return tuple(fellow for fellow in self.fellows if fellow != self.owner)
+
+    def anew(self, fellows: tuple[ProcessId, ...]) -> Import:
+        """The import of a gateway that has just come, or has to begin again to be one. Blocks in hand are kept."""
+        fresh = Import(self.plan, self.owner, self._sent_out)
+        fresh.fellows = fellows
+        fresh.ready = False
+        fresh._early = self._early
+        return fresh
+
+    def go_on_from(self, recovered: Recovered) -> None:
+        """Take what a former life of this site was done with for imported; no epoch begins before the rest is too."""
+        imported = self.plan.imported
+        done = {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in imported}
+        self.imported.update(done)
+        self.local.update(done)
+        self.stable.update(done)
+        self.handed.update({origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported})
+
+    # Blocks
+
+    def on_block(self, link: LinkId, block: Block, out: GatewayOutbox) -> None:
+        """A block off a link. One of an older epoch is void; one of an epoch that has not begun here waits."""
+        if block.epoch > self.epoch or not self.ready:
+            self._early.append((link, block))
+            return
+        if block.epoch < self.epoch or self.frozen or not block.messages:
+            return
+        out.carried.append(Carried("accept", link, block.messages))
+        if self.plan.numbered_imports:
+            self._held[block.first] = block
+            self._relay_what_is_due(out)
+        else:
+            self._unnumbered.append(block.messages)
+            self._relay_unnumbered(out)
+
+    def _relay_unnumbered(self, out: GatewayOutbox) -> None:
+        """Broadcast as it comes, but not before everything of older epochs has been delivered here."""
+        while self._unnumbered and self.received >= 0 and not self.frozen:
+            self._relay(self._unnumbered.popleft(), out)
+
+    def _relay_what_is_due(self, out: GatewayOutbox) -> None:
+        """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us.
+
+        And not before what they may be answers to: a fellow that has delivered it carried it out, but have we?
+        """
+        while self._held and self.ready and not self.frozen:
+            position = max(self.received, self.relayed)
+            block = self._held.get(position + 1)
+            if block is None or not all(starmap(self._sent_out.has_delivered, block.after)):
+                return
+            del self._held[position + 1]
+            self.relayed = position + len(block.messages)
+            self._relay(block.messages, out)
+
+    def _relay(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
+        out.relays.extend(messages)
+        for message in messages:
+            self.handed[message.origin] = message.seq
+
+    def delivered(self, sender: ProcessId, number: int, messages: Sequence[Message], out: GatewayOutbox) -> None:
+        """The own system delivered these, and they came in by this join."""
+        imported = self.imported
+        marks: dict[ProcessId, int] = {}
+        for message in messages:
+            imported[message.origin] = marks[message.origin] = message.seq
+        self._unsettled.append((sender, number, marks))
+        self.total += len(messages)
+        self._relay_what_is_due(out)
+        self._relay_unnumbered(out)
+        if self.leads and self.frozen:
+            self._conclude(out)
+
+    def went_out(self, out: GatewayOutbox) -> None:
+        """The own system delivered messages that go out by this join: answers to them may have come already."""
+        if self._held:
+            self._relay_what_is_due(out)
+
+    def report(self, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """Tell the sending side how far we are, once per step."""
+        if self.plan.numbered_imports and self.received > self._reported and not self.frozen:
+            self._reported = self.received
+            progress = Progress(self.epoch, self.received)
+            out.links.extend((link, progress) for link in self._my_links if links_up[link])
+
+    # Stability
+
+    def settled(self, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
+        """Every live member here has finished with these. Returns the origins of which there is news."""
+        if number <= self._settled.get(sender, 0):
+            return ()
+        self._settled[sender] = number
+        news: dict[ProcessId, int] = {}
+        while self._unsettled and self._unsettled[0][1] <= self._settled.get(self._unsettled[0][0], 0):
+            news.update(self._unsettled.popleft()[2])
+        self._have_settled(news, out)
+        return news
+
+    def all_have_arrived(self, out: GatewayOutbox) -> Collection[ProcessId]:
+        """What lies before the view that we came with is settled. Returns the origins of which there is news."""
+        before, self._before = self._before, {}
+        news = {origin: seq for origin, seq in before.items() if seq > self.local.get(origin, 0)}
+        self._have_settled(news, out)
+        return news
+
+    def _have_settled(self, news: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
+        self.local.update(news)
+        if news and self.leads and self.frozen:
+            self._conclude(out)
+
+    def confirm(self, levels: Mapping[ProcessId, int], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """Tell the sending side what is stable here and in every system behind us."""
+        news = {origin: seq for origin, seq in levels.items() if seq > self.stable.get(origin, 0)}
+        if news:
+            self.stable.update(news)
+            confirm = Confirm(sorted(news.items()))
+            out.links.extend((link, confirm) for link in self._my_links if links_up[link])
+
+    def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
+        """Say again what may have been lost with an old connection or process."""
+        if self.stable:
+            out.links.append((link, Confirm(sorted(self.stable.items()))))
+        if self.plan.numbered_imports and self.received > 0:
+            out.links.append((link, Progress(self.epoch, self.received)))
+
+    # Epochs
+
+    def view(self, fellows: tuple[ProcessId, ...], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+        """The fellows that live. What one that is gone held is lost; what it broadcast has been delivered by now."""
+        lost = [fellow for fellow in self.fellows if fellow not in fellows]
+        self.fellows = fellows
+        for fellow in lost:
+            self._reports.pop(fellow, None)
+        if lost:
+            out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
+        if self.frozen and self.leads:
+            self._freeze_all(out)
+        if lost and self._asked_for > max(self.epoch, self.frozen_for):
+            # The sending side would ask again, but only after a while.
+            self._ask_to_freeze(self._asked_for, out)
+
+    def on_open(self, link: LinkId, epoch: int, out: GatewayOutbox) -> None:
+        """The sending side opens an epoch: see to it that it begins here, or say that it has."""
+        if epoch == self.epoch:
+            out.links.append((link, Resume(epoch, sorted(self.final.items()))))
+        elif epoch < max(self.epoch, self.frozen_for):
+            # A leader that does not know what its predecessor opened: it has to go higher.
+            out.links.append((link, Broken(max(self.epoch, self.frozen_for))))
+        else:
+            self._ask_to_freeze(epoch, out)
+
+    def _ask_to_freeze(self, epoch: int, out: GatewayOutbox) -> None:
+        if not self.leads:
+            self._asked_for = epoch
+            out.site.append(((self.leader,), SiteFreeze(self.plan.join, epoch)))
+        elif epoch >= self.frozen_for:
+            if epoch > self.frozen_for:
+                self._reports.clear()
+            self.frozen_for = epoch
+            self._freeze_all(out)
+
+    def _freeze_all(self, out: GatewayOutbox) -> None:
+        silent = tuple(fellow for fellow in self._others() if fellow not in self._reports)
+        if silent:
+            out.site.append((silent, SiteFreeze(self.plan.join, self.frozen_for)))
+        self._conclude(out)
+
+    def on_freeze(self, source: ProcessId, pdu: SiteFreeze, out: GatewayOutbox) -> None:
+        """From the leader: freeze and report. From anybody else, to the leader: an epoch is to be opened."""
+        if source != self.leader:
+            if self.leads and pdu.epoch >= self.frozen_for:
+                self._ask_to_freeze(pdu.epoch, out)
+            elif self.leads:
+                out.site.append(((source,), SiteFreeze(self.plan.join, self.frozen_for)))
+            return
+        self.frozen_for = max(self.frozen_for, pdu.epoch)
+        handed, final = sorted(self.handed.items()), sorted(self.final.items())
+        out.site.append(((source,), SiteFrozen(self.plan.join, pdu.epoch, self.epoch, final, self.base, handed)))
+
+    def on_frozen(self, source: ProcessId, pdu: SiteFrozen, out: GatewayOutbox) -> None:
+        if self.leads and self.frozen and pdu.epoch == self.frozen_for and source in self.fellows:
+            self._reports[source] = pdu
+            self._conclude(out)
+
+    def _conclude(self, out: GatewayOutbox) -> None:
+        """Begin the epoch, once everybody has reported and everything that was broadcast has been delivered here."""
+        if any(fellow not in self._reports for fellow in self._others()):
+            return
+        for report in self._reports.values():
+            # A leader before us got as far as beginning it, somewhere: its word stands.
+            if report.begun == self.frozen_for:
+                self._announce(report.begun, report.final, report.base, out)
+                return
+        # Where the system is only FIFO, what another gateway broadcasts next may be delivered first somewhere, unless
+        # everybody has this already.
+        there = self.imported if self.plan.causal_system else self.local
+        broadcast = [self.handed.items(), *(report.handed for report in self._reports.values())]
+        if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
+            self._announce(self.frozen_for, sorted(self.imported.items()), self.total, out)
+
+    def _announce(self, epoch: int, final: list[tuple[int, int]], base: int, out: GatewayOutbox) -> None:
+        out.site.append((self._others(), SiteBegin(self.plan.join, epoch, final, base)))
+        self.begin(epoch, final, base, out)
+
+    def on_begin(self, pdu: SiteBegin, out: GatewayOutbox) -> None:
+        if pdu.epoch > self.epoch:
+            self.begin(pdu.epoch, pdu.final, pdu.base, out)
+
+    def begin(self, epoch: int, final: Iterable[tuple[ProcessId, int]], base: int, out: GatewayOutbox) -> None:
+        """Everything of older epochs ends with `final`. What the new one brought may have been delivered already."""
+        self.epoch = epoch
+        self.final = dict(final)
+        self._asked_for = 0
+        self._reports.clear()
+        self._held.clear()
+        self._unnumbered.clear()
+        self.base = base
+        self.relayed = self.received
+        self._reported = 0
+        resume = Resume(epoch, sorted(self.final.items()))
+        # A gateway that its own system has left out, and that does not know it yet, may have opened this epoch. Whoever
+        # leads there now is behind, and what it carries is void: it has to go higher. To others this says nothing.
+        behind = Broken(epoch - 1)
+        out.links.extend((link, word) for link in self._my_links for word in (resume, behind))
+        self._take_early(out)
+
+    def _take_early(self, out: GatewayOutbox) -> None:
+        early, self._early = self._early, []
+        for link, block in early:
+            self.on_block(link, block, out)
+
+    def catch_up(self, pdu: SiteState, out: GatewayOutbox) -> None:
+        """How this join stood when our first view began; what we delivered since comes on top."""
+        self.total += pdu.total
+        if pdu.import_epoch >= self.epoch:
+            self.epoch = pdu.import_epoch
+            self.final = dict(pdu.final)
+            self.base = pdu.base
+        self.relayed = self.received
+        self.imported = dict(pdu.imported) | self.imported
+        self.stable = dict(pdu.stable) | self.stable
+        self.local = dict(pdu.stable) | self.local
+        # Nobody will tell us that these have settled, and whoever could have told the sending side may be gone. But
+        # when all members have come as far as our first view, they have them.
+        self._before = dict(pdu.imported)
+        self.ready = True
+        if self.stable:
+            confirm = Confirm(sorted(self.stable.items()))
+            out.links.extend((link, confirm) for link in self._my_links)
+        self._take_early(out)
+
+    def invariants(self) -> None:
+        position = max(self.received, self.relayed) if not self.frozen else 0
+        assert all(first > position for first in self._held), f"held {sorted(self._held)} behind {position}"

@@ -1,0 +1,189 @@
+"""A gateway on an embedded system: a member of a group or of a daisy with join protocols on top, as one Endpoint.
+
+What the group delivers goes to the joins; what the joins want broadcast goes to the group; words to fellow gateways
+travel over the group's own network, made reliable by `SiteChannels`. Neither half knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Protocol, Self
+
+from msgspec import structs
+
+from isthmus.core.endpoint import Member, Outbox, View
+from isthmus.core.freeze import freeze
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.message import Message
+from isthmus.core.wire.join import LinkPdu, SiteAck, SiteFrame
+from isthmus.core.wire.pdu import Pdu
+from isthmus.join.channels import SiteChannels
+from isthmus.join.gateway import JoinGateway
+from isthmus.ordering.group.window import GroupSettings
+
+
+def gateway_settings(settings: GroupSettings) -> GroupSettings:
+    """The settings of a gateway in a group that has these.
+
+    The joins say when a batch is finished with. And a gateway has no window of its own: what it relays becomes stable
+    only when systems further on confirm it, so two neighbours whose windows are full of each other's messages would
+    wait for each other for ever. Every message counts against the window of its origin until it is stable everywhere,
+    so all that is ever under way is bounded by the windows of the origins.
+    """
+    return structs.replace(settings, auto_confirm=False, window_messages=1 << 60, window_bytes=1 << 60)
+
+
+class Group(Member, Protocol):
+    """What a gateway has to know of the system that it is in: a group, or a daisy that broadcasts.
+
+    `cut` is what lies before the present view, of each sender; `all_have_arrived` says that everybody has had all that.
+    """
+
+    @property
+    def settings(self) -> GroupSettings: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def cut(self) -> Mapping[ProcessId, int]: ...
+
+    @property
+    def stopped(self) -> str: ...
+
+    @property
+    def all_have_arrived(self) -> bool: ...
+
+    def unfinished(self) -> int: ...
+
+
+class GatewayMember:
+    """`group` is to be made with `gateway_settings`."""
+
+    def __init__(self, group: Group, gateway: JoinGateway) -> None:
+        self.group = group
+        self.gateway = gateway
+        self.site = SiteChannels(group.id, group.settings.retry_after)
+        self._joins = GatewayOutbox()
+        self._complete = 0
+
+    @property
+    def id(self) -> ProcessId:
+        return self.group.id
+
+    # As a member. A gateway makes no messages of its own, so it is never asked to broadcast any.
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        others: list[Pdu] = []
+        for pdu in pdus:
+            if isinstance(pdu, SiteFrame):
+                self.gateway.from_site(link, self.site.accept(link, pdu), now, self._joins)
+            elif isinstance(pdu, SiteAck):
+                self.site.acknowledge(link, pdu, now, out)
+            else:
+                others.append(pdu)
+        if others:
+            self.group.receive(link, others, now, out)
+        self._pump(now, out)
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        self.group.wake(now, out)
+        self.gateway.wake(now, self._joins)
+        self.site.wake(now, out)
+        self._pump(now, out)
+
+    def deadline(self) -> Nanos | None:
+        if self.group.stopped:
+            return None
+        return min((due for due in (self.group.deadline(), self.gateway.deadline()) if due is not None), default=None)
+
+    def leave(self, now: Nanos, out: Outbox) -> None:
+        self.gateway.leave(now, self._joins)
+        self.group.leave(now, out)
+        self._pump(now, out)
+
+    def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
+        raise TypeError("a gateway makes no messages of its own")
+
+    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+        self.group.relay(messages, now, out)
+        self._pump(now, out)
+
+    def credit(self) -> int:
+        return 0
+
+    def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
+        """The joins confirm, not whoever runs this."""
+
+    # As the end of links
+
+    def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: Outbox) -> None:
+        self._step(self.gateway.from_link, link, pdus, now=now, out=out)
+
+    def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: Outbox) -> None:
+        self._step(self.gateway.link_up, link, peer, now=now, out=out)
+
+    def link_down(self, link: LinkId, now: Nanos, out: Outbox) -> None:
+        self._step(self.gateway.link_down, link, now=now, out=out)
+
+    def link_ready(self, link: LinkId, now: Nanos, out: Outbox) -> None:
+        self._step(self.gateway.link_ready, link, now=now, out=out)
+
+    def _step(self, action: Callable[..., None], *arguments: Any, now: Nanos, out: Outbox) -> None:
+        if not self.group.stopped:
+            action(*arguments, now, self._joins)
+            self._pump(now, out)
+
+    # Between the halves
+
+    def _pump(self, now: Nanos, out: Outbox) -> None:
+        """Hand over in both directions until neither half has anything for the other."""
+        joins = self._joins
+        view = self.group.view.number
+        if view > self._complete and self.group.all_have_arrived and self.gateway.is_caught_up:
+            self._complete = view
+            self.gateway.all_have_arrived(now, joins)
+        seen = settled = 0
+        while True:
+            while seen < len(out.deliveries):
+                item = out.deliveries[seen]
+                seen += 1
+                if isinstance(item, View):
+                    self.site.view(item.members)
+                    self.gateway.begin_behind(self.group.cut)
+                    self.gateway.view(item, now, joins)
+                else:
+                    self.gateway.delivered(item, now, joins)
+            while settled < len(out.settled):
+                self.gateway.settled(*out.settled[settled], now, joins)
+                settled += 1
+            relays, confirms = joins.relays[:], joins.confirms[:]
+            joins.relays.clear()
+            joins.confirms.clear()
+            if relays:
+                self.group.relay(relays, now, out)
+            for sender, number in confirms:
+                self.group.confirm(sender, number, now, out)
+            if not relays and not confirms and seen == len(out.deliveries) and settled == len(out.settled):
+                break
+        out.carried.extend(joins.carried)
+        self.site.send(joins.site, now, out)
+        out.links.extend(joins.links)
+        joins.clear()
+
+    # The cold path
+
+    def unfinished(self) -> int:
+        return self.group.unfinished() + self.gateway.unfinished()
+
+    def invariants(self) -> None:
+        self.group.invariants()
+        self.gateway.invariants()
+
+    def fork(self) -> Self:
+        return deepcopy(self)
+
+    def snapshot(self) -> Hashable:
+        return freeze((self.group, self.gateway))

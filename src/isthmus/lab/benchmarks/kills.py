@@ -1,0 +1,171 @@
+"""`kill -9`, again and again, in the middle of a traced run of two joined sites: how soon it goes on, and what is lost.
+
+Three kinds of victims. A **gateway** that is not the first of its site; the **sequencer**, which is whoever has been
+there longest; and a whole **site**, which keeps a journal and is started again. Gateways come back as new processes and
+join. Everybody sends all the time, in both directions. In the end the oracles read the traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from isthmus.core.ids import LIFE, SECOND, Nanos
+from isthmus.lab.harness.deaths import certify_death, flowing_again
+from isthmus.lab.harness.joined_sites import FAR, NEAR, Child, JoinedSites, Layout
+from isthmus.simulator.run import PROMISED
+from isthmus.trace.oracles import judge
+from isthmus.trace.reader import read_trace
+from isthmus.trace.schema import Event, Report
+
+Victim: TypeAlias = Literal["gateway", "sequencer", "site"]
+VICTIMS: tuple[Victim, ...] = ("gateway", "sequencer", "site")
+
+RATE = 60.0
+"""Messages per second and process: some are under way at every moment, and hundreds of kills can still be judged."""
+SUSPECT_AFTER = "500ms"
+BEFORE = 0.6
+"""Seconds of undisturbed traffic before each kill."""
+AFTER = 2.5
+"""Seconds until a killed gateway is started anew."""
+STABLE_WITHIN = 60.0
+LAST: Nanos = 10 * SECOND
+"""How long after its return a standstill is put down to the death of a site, unless it dies again."""
+
+
+class Kill(Struct, frozen=True):
+    """One kill. Times in nanoseconds after it: when somebody had noticed, and when messages flowed again both ways.
+
+    A site that is started again is noticed when it has got that far: nobody could do anything before.
+    """
+
+    at: Nanos
+    noticed: Nanos
+    flowing: Nanos
+
+    @property
+    def recovery(self) -> Nanos:
+        return max(0, self.flowing - self.noticed)
+
+
+class Outcome(Struct, frozen=True):
+    """All kills of one kind, and what the traces say in the end."""
+
+    victim: Victim
+    kills: tuple[Kill, ...]
+    messages: int
+    report: Report
+
+
+class KilledSites(JoinedSites):
+    """Two sites of which the near one keeps a journal, where it is to be killed as a whole."""
+
+    def __init__(self, directory: Path, victim: Victim, trace: Path) -> None:
+        gateways = [f"{NEAR}/g1", f"{NEAR}/g2"]
+        apart = {"gateway": gateways[1:], "sequencer": gateways, "site": []}[victim]
+        settings = {"trace": str(trace), "trace_sync": True}
+        super().__init__(Layout(), directory, run="kills", apart=apart, settings=settings)
+        self.victim = victim
+        self.trace = trace
+        self._life = 0
+        self._turn = 0
+
+    def _topology(self) -> str:
+        text = super()._topology().replace("kind =", f'suspect-after = "{SUSPECT_AFTER}"\nkind =')
+        journal = 'journal = "journal"\n' if self.victim == "site" else ""
+        return text.replace(f"[systems.{NEAR}]\n", f"[systems.{NEAR}]\n{journal}", 1)
+
+    async def load(self, site: str) -> None:
+        for process in self[site].assignment.members:
+            if process.startswith("p"):
+                await self[site].send(process, rate=RATE)
+
+    async def kill(self) -> tuple[Nanos, Nanos, Nanos]:
+        """One kill, and the victim's return. Returns, by the traces' clock, when it was, when it was noticed, and until
+        when a standstill is put down to it: that a gateway comes back is another event."""
+        child = self._next_victim()
+        names = child.assignment.members
+        at = time.time_ns()
+        await child.kill()
+        for name in names:
+            certify_death(self.trace, "kills", NEAR, name, time.time_ns())
+        if self.victim == "site":
+            await self._next_life(child)
+            noticed = time.time_ns()
+            await self.load(NEAR)
+            return at, noticed, noticed + LAST
+        await asyncio.sleep(AFTER)
+        over = time.time_ns()
+        await child.restart()
+        return at, at, over
+
+    def _next_victim(self) -> Child:
+        if self.victim == "site":
+            return self[NEAR]
+        # Who comes back stands last in line, so with two of them the first in line changes with every kill.
+        self._turn = self._turn % 2 + 1 if self.victim == "sequencer" else 2
+        return self[f"{NEAR}/g{self._turn}"]
+
+    async def _next_life(self, child: Child) -> None:
+        self._life += 1
+        bases = [name.partition("+")[0] for name in child.assignment.members]
+        child.assignment = structs.replace(
+            child.assignment,
+            members=tuple(f"{base}+{self._life * LIFE}" for base in bases),
+            settings={**child.assignment.settings, "life": self._life},
+        )
+        await child.start()
+        await child.running()
+
+
+async def kill_again_and_again(
+    directory: Path, victim: Victim, rounds: int, progress: Callable[[], None] = lambda: None
+) -> Outcome:
+    """`rounds` kills of one kind in one run, and the verdicts on its traces."""
+    trace = directory / "trace"
+    kills: list[tuple[Nanos, Nanos, Nanos]] = []
+    async with KilledSites(directory, victim, trace) as sites:
+        await sites.linked()
+        for site in (NEAR, FAR):
+            await sites.load(site)
+        for _ in range(rounds):
+            await asyncio.sleep(BEFORE)
+            kills.append(await sites.kill())
+            await sites.linked()
+            progress()
+        await asyncio.sleep(BEFORE)
+        for site in (NEAR, FAR):
+            await sites[site].quiet()
+        await asyncio.gather(*(sites[site].stable(STABLE_WITHIN) for site in (NEAR, FAR)))
+        await sites.close()
+    events = list(read_trace([trace]).events())
+    return Outcome(
+        victim=victim,
+        kills=tuple(
+            _timed(events, at, noticed, min(until, following))
+            for (at, noticed, until), following in zip(kills, [*(kill[0] for kill in kills[1:]), 1 << 63], strict=True)
+        ),
+        messages=sum(event.event == "send" for event in events),
+        report=judge(events, PROMISED["causal"]),
+    )
+
+
+async def measure(directory: Path, rounds: int, progress: Callable[[], None]) -> list[Outcome]:
+    outcomes = []
+    for victim in VICTIMS:
+        here = directory / victim
+        here.mkdir()
+        outcomes.append(await kill_again_and_again(here, victim, rounds, progress))
+    return outcomes
+
+
+def _timed(events: Sequence[Event], at: Nanos, noticed: Nanos, until: Nanos) -> Kill:
+    views = [event.time_ns for event in events if event.event == "view" and at < event.time_ns < until]
+    if noticed == at and views:
+        noticed = min(views)
+    return Kill(at=at, noticed=noticed - at, flowing=flowing_again(events, (NEAR, FAR), at, until) - at)

@@ -1,0 +1,1 @@
+"""What the papers count, counted on the real protocol code (docs/counts.md)."""

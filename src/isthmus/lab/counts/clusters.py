@@ -1,0 +1,336 @@
+"""The counts of clusters: message cost and processing load (cluster, Sect. IV), counted on the real protocol code.
+
+Costs are the numbers in headers, added up over the hops of a message. Loads are arrivals at coordinators when every
+site sends one message to every site, itself included; divided by n they are in multiples of the rate of one site. As
+in the paper, a message to oneself counts as an arrival at one's own coordinator, though here it never gets there. So
+that arrivals can be told from what a coordinator sends itself, coordinators are processes of their own that send
+nothing: the paper has such an extra site at the top (Sect. IV.B).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import product
+from random import Random
+
+from msgspec import Struct
+
+from isthmus.core.codec import body_of
+from isthmus.core.endpoint import Delivered
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.message import Batch
+from isthmus.core.wire.clusters import HopFrame
+from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
+from isthmus.hierarchy.clusters.tree import hierarchy_of
+from isthmus.lab.counts.table import Row, Section, row
+from isthmus.ordering.addressed.delivery import DeliveryName
+from isthmus.planner.clusters import (
+    exact_from_above,
+    exact_from_below,
+    message_cost,
+    printed_from_above,
+    printed_from_below,
+)
+from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.faults.plan import NetworkFaults
+from isthmus.simulator.network import Network
+from isthmus.simulator.world import Host, World
+from isthmus.topology.read.clusters import ClusterTable
+from isthmus.topology.read.simulation import Fixed
+
+QUIET: Nanos = 3600 * SECOND
+"""Nothing is lost here, so nothing has to be sent again."""
+
+SYSTEM = "s"
+FIGURE_7_SITES = 24
+FIGURE_7_PARTS = (2, 3, 4, 6, 8, 12)
+
+
+# Trees
+
+
+def even_tree(
+    sites: int, parts: int, layers: int, delivery: DeliveryName, *, dedicated: bool = False, name: str = ""
+) -> ClusterTable:
+    """So many sites in an even tree. With `dedicated` every cluster has one process more, its agent and coordinator."""
+    extra: tuple[str, ...] = (f"c{name}",) if dedicated else ()
+    below: tuple[ClusterTable, ...] = ()
+    processes = extra
+    if layers == 1:
+        processes += tuple(f"p{name}.{number}" for number in range(sites))
+    else:
+        below = tuple(
+            even_tree(sites // parts, parts, layers - 1, delivery, dedicated=dedicated, name=f"{name}.{part}")
+            for part in range(parts)
+        )
+    return ClusterTable(name=name, delivery=delivery, processes=processes, parts=below)
+
+
+# Counting
+
+
+class Tally(Struct):
+    """What went over the network: numbers and bytes in headers by message, hops by process and cluster."""
+
+    entries: Counter[tuple[ProcessId, int]]
+    header_bytes: Counter[tuple[ProcessId, int]]
+    arrivals: Counter[tuple[ProcessId, int]]
+    also: Counter[str]
+
+
+class CountingNetwork(Network):
+    """A line with a fixed delay, and somebody who looks at what passes."""
+
+    def __init__(self, tally: Tally, *, weigh: bool) -> None:
+        super().__init__(Random(0), Fixed(MILLISECOND), None, NetworkFaults(), Sometimes())
+        self.tally = tally
+        self._weigh = weigh
+
+    def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
+        tally = self.tally
+        if isinstance(pdu, HopFrame):
+            for hop in pdu.hops:
+                message = (hop.message.origin, hop.message.seq)
+                tally.entries[message] += sum(map(len, hop.rows))
+                tally.arrivals[destination, hop.cluster] += 1
+                if self._weigh:
+                    tally.header_bytes[message] += len(body_of(hop)) - len(hop.message.payload)
+        else:
+            tally.also["acknowledgement"] += 1
+        return super().arrivals(source, destination, pdu, now)
+
+
+class ClusterRig:
+    """A system of clusters to count on. `weigh` counts bytes as well, which takes longer than all the rest."""
+
+    def __init__(self, table: ClusterTable, *, weigh: bool = False) -> None:
+        names = [process for cluster in table.all_clusters() for process in cluster.processes]
+        self.sites = [slot for slot, name in enumerate(names) if name.startswith("p")]
+        ids = {name: slot for slot, name in enumerate(names)}
+        self.tree = hierarchy_of(table, ids.__getitem__)
+        self.tally = Tally(Counter(), Counter(), Counter(), Counter())
+        network = CountingNetwork(self.tally, weigh=weigh)
+        self.world = World(
+            Directory([ProcessName(SYSTEM, name) for name in names]), network, network.sometimes, check=False
+        )
+        self.delivered: list[tuple[ProcessId, ProcessId]] = []
+        settings = ClusterSettings(retry_after=QUIET)
+        for slot in range(len(names)):
+            endpoint = ClusterProcess(slot, self.tree, settings)
+            self.world.start(Host(endpoint, None, _no_batches, self._deliver))
+
+    def _deliver(self, host: Host, delivered: Delivered) -> None:
+        self.delivered.append((delivered.message.origin, slot_of(host.id)))
+
+    def send(self, source: ProcessId, destination: ProcessId, size: int = 0) -> tuple[ProcessId, int]:
+        """Returns the id of the message."""
+        host = self.world.hosts[source]
+        endpoint = host.endpoint
+        assert isinstance(endpoint, ClusterProcess)
+        self.world.step(host, endpoint.send, destination, [bytes(size)])
+        return source, endpoint.sent
+
+    def rest(self) -> None:
+        """Let everything arrive."""
+        sent = len(self.delivered)
+        while True:
+            self.world.run_until(self.world.now + 10 * MILLISECOND)
+            if not any(self._open(host) for host in self.world.hosts.values()):
+                return
+            assert self.world.now < QUIET, f"{sent} messages never arrived"
+
+    @staticmethod
+    def _open(host: Host) -> bool:
+        assert isinstance(host.endpoint, ClusterProcess)
+        return bool(host.endpoint.channels.unacknowledged())
+
+    def send_all_pairs(self) -> None:
+        """One message from every site to every site."""
+        for source, destination in product(self.sites, self.sites):
+            self.send(source, destination)
+        self.rest()
+        assert len(self.delivered) == len(self.sites) ** 2, "a message is missing"
+
+
+def _no_batches(host: Host, batch: Batch) -> None:
+    raise TypeError(f"{host.id} is no member of a group")
+
+
+# Message cost
+
+
+def count_matrix() -> list[Row]:
+    rows = []
+    for size in (2, 8, 32):
+        rig = ClusterRig(even_tree(size, 1, 1, "rst"))
+        ids = [rig.send(rig.sites[0], other) for other in rig.sites[1:]]
+        rig.rest()
+        rows.append(_row(f"n = {size}", size**2, [rig.tally.entries[each] for each in ids], rig))
+    return rows
+
+
+def count_cost() -> list[Row]:
+    """The worst of all pairs: nothing can cost more than from one client at the bottom to another, over the top."""
+    rows = []
+    shapes = [(8, 8, 1), (16, 2, 2), (36, 6, 2), (16, 2, 3), (64, 4, 3), (32, 2, 4)]
+    for sites, parts, layers in shapes:
+        rig = ClusterRig(even_tree(sites, parts, layers, "rst"))
+        rig.send_all_pairs()
+        setting = f"n = {sites}, one layer" if layers == 1 else f"n = {sites}, b = {parts}, {layers} layers"
+        rows.append(_row(setting, message_cost(sites, parts, layers), [max(rig.tally.entries.values())], rig))
+    return rows
+
+
+class Header(Struct, frozen=True):
+    """What the headers of one message hold over all its hops."""
+
+    entries: int
+    size: int
+
+
+def worst_header(sites: int, parts: int, layers: int, delivery: DeliveryName = "rst") -> Header:
+    """Of one message between the last site of the first part and the last site of the last: clients at the bottom."""
+    rig = ClusterRig(even_tree(sites, parts, layers, delivery), weigh=True)
+    source = rig.sites[sites // parts - 1] if layers > 1 else rig.sites[0]
+    message = rig.send(source, rig.sites[-1])
+    rig.rest()
+    return Header(rig.tally.entries[message], rig.tally.header_bytes[message])
+
+
+def count_growth() -> list[Row]:
+    """One message in an idle system of each size: its matrices are all zeros, a byte each."""
+    rows = []
+    for power in range(2, 7):
+        sites = 4**power
+        for shape, parts, layers in (("flat", 1, 1), ("b = √n, two layers", 2**power, 2), ("b = 4", 4, power)):
+            if shape == "b = 4" and layers == 2:
+                continue
+            header = worst_header(sites, parts, layers)
+            setting = f"n = {sites:,}, {shape}{f', {layers} layers' if shape == 'b = 4' else ''}"
+            expected = message_cost(sites, parts, layers)
+            rows.append(row(setting, "entries", expected, [header.entries]))
+    return rows
+
+
+def _row(setting: str, expected: int, counted: list[int], rig: ClusterRig) -> Row:
+    return Row(
+        setting=setting,
+        unit="entries",
+        expected=Fraction(expected),
+        counted=Fraction(next((each for each in counted if each != expected), counted[0])),
+        also=dict(rig.tally.also),
+    )
+
+
+# Processing load
+
+
+class Load(Struct, frozen=True):
+    """Arrivals at every coordinator of one layer, from below and from above, in multiples of a site's rate."""
+
+    layer: int
+    below: list[Fraction]
+    above: list[Fraction]
+
+
+def loads(sites: int, parts: int, layers: int) -> list[Load]:
+    """Every site sends to every site, in a tree of centralised clusters."""
+    rig = ClusterRig(even_tree(sites, parts, layers, "coordinator", dedicated=True))
+    rig.send_all_pairs()
+    arrivals = rig.tally.arrivals
+    found = []
+    for layer in range(1, layers + 1):
+        clusters = [cluster for cluster in rig.tree.clusters if cluster.layer == layer]
+        below, above = [], []
+        for cluster in clusters:
+            to_themselves = sum(rig.tree.home[site] == cluster.number for site in rig.sites)
+            below.append(Fraction(arrivals[cluster.coordinator, cluster.number] + to_themselves, sites))
+            above.append(Fraction(arrivals[cluster.coordinator, cluster.parent], sites))
+        found.append(Load(layer, below, above))
+    return found
+
+
+def count_loads() -> list[Row]:
+    rows = [_flat_matrix(), *_rows_of(16, 1, 1)]
+    for sites, parts, layers in ((36, 2, 2), (36, 6, 2), (16, 2, 3), (27, 3, 3), (16, 2, 4)):
+        rows += _rows_of(sites, parts, layers)
+    return rows
+
+
+def _flat_matrix() -> Row:
+    """The same without coordinators: every site has as many arrivals as it sends itself."""
+    rig = ClusterRig(even_tree(16, 1, 1, "rst"))
+    rig.send_all_pairs()
+    counted = [Fraction(rig.tally.arrivals[site, 0] + 1, 16) for site in rig.sites]
+    return row("n = 16, flat RST, any site", "loads", 1, counted)
+
+
+def _rows_of(sites: int, parts: int, layers: int) -> list[Row]:
+    rows = []
+    for load in loads(sites, parts, layers):
+        shape = (sites, parts, layers, load.layer)
+        what = f"n = {sites}, b = {parts}, layer {load.layer} of {layers}" if layers > 1 else f"n = {sites}, flat"
+        for whence, exact, printed, counted in (
+            ("from below", exact_from_below(*shape), printed_from_below(*shape), load.below),
+            ("from above", exact_from_above(*shape), printed_from_above(*shape), load.above),
+        ):
+            if exact or printed:
+                counted_once = next((each for each in counted if each != exact), counted[0])
+                rows.append(
+                    Row(
+                        setting=f"{what}, {whence}",
+                        unit="loads",
+                        expected=exact,
+                        counted=counted_once,
+                        printed=printed,
+                    )
+                )
+    return rows
+
+
+def figure_7(
+    sites: int = FIGURE_7_SITES, parts: Iterable[int] = FIGURE_7_PARTS
+) -> dict[str, list[tuple[int, Fraction]]]:
+    """Fig. 7: arrivals at coordinators over b, in a hierarchy of two layers, counted. By curve: (b, load)."""
+    top: list[tuple[int, Fraction]] = []
+    bottom: list[tuple[int, Fraction]] = []
+    for number in parts:
+        lower, upper = loads(sites, number, 2)
+        top.append((number, max(upper.below)))
+        bottom.append((number, max(map(Fraction.__add__, lower.below, lower.above))))
+    return {"layer 2: L(n)": top, "layer 1: R(n, 1) + S(n, 1)": bottom}
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        name="rst-header",
+        what="Numbers in the header of a message, RST algorithm",
+        paper="cluster, Sect. III.C",
+        formula="n²",
+        count=count_matrix,
+    ),
+    Section(
+        name="cluster-cost",
+        what="Worst message cost: numbers in headers over all hops of a message",
+        paper="cluster, Sect. IV.A",
+        formula="C(n) = n², 2(n/b)² + b², 2D(n) + b²",
+        count=count_cost,
+    ),
+    Section(
+        name="cluster-growth",
+        what="Numbers in the headers of the worst message, as n grows",
+        paper="cluster, Sect. IV.A",
+        formula="n², 3n, and 32 more for each layer",
+        count=count_growth,
+    ),
+    Section(
+        name="cluster-loads",
+        what="Arrivals at each coordinator of a layer; every site sends λ",
+        paper="cluster, Sect. IV.B, exact",
+        formula="n_k·λ·(1 − n_k/(b·n)) from below, n_k·λ·(1 − n_k/n) from above",
+        count=count_loads,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Real processes for benchmarks and tests: started, fed, asked and killed."""

@@ -1,0 +1,1 @@
+"""Mutants: the protocols with one thing wrong, each of which the simulator must catch."""

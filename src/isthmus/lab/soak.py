@@ -1,0 +1,148 @@
+"""The long campaign: every example that runs whole, many seeds of each, for as long as there is time.
+
+Topologies take turns, a few seeds each, so that a campaign that is stopped early has still seen all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from isthmus.lab.standard import Source
+from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.checks.sometimes import expected
+from isthmus.simulator.run import Outcome
+from isthmus.topology.file import parse
+
+GROUPS = ("fifo-group", "causal-group", "total-group")
+JOINED = (
+    "chain",
+    "chain-sets",
+    "chain-fifo",
+    "star-parallel",
+    "star-fifo",
+    "tree",
+    "two-sites",
+    "two-logs",
+    "message-passing-fig-2",
+    "parallel-fig-3",
+    "parallel-fig-4",
+    "parallel-fig-5",
+    "restarts",
+)
+"""Both orders, all ways to share messages among links, all orders of systems, and paths.
+
+Not `star`: it is there for its latency, and delivers on receipt, so that a process may crash with what nobody else has.
+"""
+
+CLUSTERS = ("clusters-two-layers", "clusters-fig-2", "clusters-mixed")
+"""Both deliveries, two and three layers. Not `clusters-crash`, which is there to leave the model."""
+
+ACKNOWLEDGED = ("to-hall", "po-hall", "to-joined")
+"""Both protocols on their media, with losses of up to 30 % at every entity; and both joined with a group."""
+
+DAISIES = (
+    "daisy-two-levels",
+    "daisy-three-levels",
+    "daisy-changing",
+    "daisy-star",
+    "daisy-recipients",
+    "daisy-on-receipt",
+    "daisy-joined",
+)
+"""Servers and hyper-servers that crash: in an even tree, in an uneven one, in one that changes, as centres of stars,
+in groups where only k + 1 members hold a message, and where they forward what they cannot deliver yet; and gateways of
+two daisies that broadcast and are joined."""
+
+CHUNK = 8
+"""Seeds that a worker runs in one go."""
+
+
+class Tally(Struct):
+    """What came of one topology. `outside` counts runs that left the model, in which nothing is promised."""
+
+    name: str
+    expected: list[str]
+    runs: int = 0
+    deliveries: int = 0
+    outside: int = 0
+    sometimes: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.deliveries += outcome.deliveries
+        self.outside += bool(outcome.outside)
+        self.sometimes.update(outcome.sometimes)
+        if outcome.violated:
+            self.failures.append(outcome)
+
+    def never(self) -> list[str]:
+        """The rare cases that should have been reached and were not."""
+        return [case for case in self.expected if not self.sometimes[case]]
+
+
+def sources(examples: Path) -> list[Source]:
+    """The files of the campaign."""
+    paths = [examples / f"{name}.toml" for name in (*GROUPS, *JOINED, *CLUSTERS, *ACKNOWLEDGED, *DAISIES)]
+    return [(path.read_text(), str(path)) for path in paths]
+
+
+def soak(
+    files: Sequence[Source],
+    first_seed: int,
+    runs: int,
+    jobs: int,
+    seconds: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[list[Tally]]:
+    """Run about `runs` seeds in all, evenly. Gives the tallies, the same ones each time, after every few runs.
+
+    After `seconds` nothing new is begun, and what is under way is finished.
+    """
+    tallies = [Tally(Path(file).stem, expected(parse(text, file))) for text, file in files]
+    end = None if seconds is None else clock() + seconds
+    work = _turns(first_seed, runs, len(files))
+    if jobs == 1:
+        for index, seeds in work:
+            if end is not None and clock() >= end:
+                return
+            for outcome in run_chunk(files[index], seeds):
+                tallies[index].add(outcome)
+            yield tallies
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        pending: dict[Future[list[Outcome]], int] = {}
+        while True:
+            while len(pending) < 2 * jobs and (end is None or clock() < end):
+                index, seeds = next(work, (0, range(0)))
+                if not seeds:
+                    break
+                pending[pool.submit(run_chunk, files[index], seeds)] = index
+            if not pending:
+                return
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                tally = tallies[pending.pop(future)]
+                for outcome in future.result():
+                    tally.add(outcome)
+                yield tallies
+
+
+def run_chunk(source: Source, seeds: range) -> list[Outcome]:
+    return [run_seed(source, seed) for seed in seeds]
+
+
+def _turns(first_seed: int, runs: int, files: int) -> Iterator[tuple[int, range]]:
+    """Who runs which seeds next. The first files take what does not divide evenly."""
+    shares = [runs // files + (index < runs % files) for index in range(files)]
+    for start in range(0, max(shares), CHUNK):
+        for index, share in enumerate(shares):
+            seeds = range(first_seed + start, first_seed + min(start + CHUNK, share))
+            if seeds:
+                yield index, seeds

@@ -1,0 +1,501 @@
+"""A member of one broadcast system: streams, failure detection, views, stability and an order, as one Endpoint.
+
+Theory of operation: docs/design/group.md. The way of one batch through this file, from top to bottom: `broadcast` →
+`_send_pending` at its sender; `receive` → `_on_batch` → the order → `_deliver` at everybody; `_on_ack` at the sender
+again (safe); `_on_status` (stable).
+
+A step ends in `_settle`, which answers everything that came in the step at once: one acknowledgement per sender, one
+batch of what was waiting, one word on what became safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import deepcopy
+from typing import Self
+
+from isthmus.core.endpoint import Hold, Outbox, View
+from isthmus.core.freeze import freeze
+from isthmus.core.ids import LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.message import Batch, Message
+from isthmus.core.wire.group import Ack, Excluded, Fetch, Install, Join, Leave, Safe, Status
+from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.group.channel import Incoming, Log, Outgoing
+from isthmus.ordering.group.detector import FailureDetector
+from isthmus.ordering.group.farewell import Farewell
+from isthmus.ordering.group.membership import EXCLUDED, LEFT, Membership, MembershipPdu
+from isthmus.ordering.group.quorum import is_quorum, quorum_level
+from isthmus.ordering.group.stability import Stability
+from isthmus.ordering.group.window import GroupSettings, SendWindow
+from isthmus.ordering.orders.order import Order
+
+
+class GroupMember:
+    """One process of a group. Founding members start with `members`; one that comes later says `joining`."""
+
+    def __init__(
+        self,
+        owner: ProcessId,
+        members: Sequence[ProcessId],
+        make_order: Callable[[], Order],
+        settings: GroupSettings | None = None,
+        now: Nanos = 0,
+        *,
+        joining: bool = False,
+    ) -> None:
+        self.id = owner
+        self.settings = settings or GroupSettings()
+        self.order = make_order()
+        self.detector = FailureDetector(owner, self.settings.suspect_after)
+        self.stability = Stability()
+        self.stopped = ""
+        self._contacts = tuple(member for member in members if member != owner)
+        self._last_seq = 0
+        self.window = SendWindow(self.settings)
+        self._departed: dict[ProcessId, Log[Batch]] = {}
+        self._farewell: Farewell | None = None
+        self._next_tick = now
+        self._own_safe = 0
+        self._announced_safe = 0
+        self._others_wait_for_safe = True
+        self._safe_on_arrival: list[bool] = []
+        self._unacknowledged: set[ProcessId] = set()
+        self._unreported = 0
+        self._handed_over: list[int] = []
+        self._ranks: dict[ProcessId, int] = {}
+        self._own_rank = 0
+        self._keeps = slot_of(owner) in self.settings.keepers
+        self._keepers: tuple[ProcessId, ...] = ()
+        self._peers: tuple[ProcessId, ...] = ()
+        self._not_arrived: set[ProcessId] = set()
+        self.outgoing: Outgoing[Batch] = Outgoing((), self.settings.retry_after, now)
+        self.incoming: dict[ProcessId, Incoming[Batch]] = {}
+        self.view = View(0, ())
+        self.membership = Membership(owner, None, self, self.detector, self.settings.retry_after, self.settings.keepers)
+        self._joining = joining
+        # Of each sender, what was delivered here before this process came.
+        self.base: dict[ProcessId, int] = {}
+        self.cut: dict[ProcessId, int] = {}
+        if not joining:
+            view = View(1, tuple(members))
+            self.membership.view = view
+            self._enter(view, dict.fromkeys(members, 0), now)
+
+    # Application side
+
+    def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
+        first = self._last_seq + 1
+        self._last_seq += len(payloads)
+        owner = self.id
+        self.relay([Message(owner, seq, payload) for seq, payload in enumerate(payloads, first)], now, out)
+        return first
+
+    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        self.window.accept(messages)
+        self._settle(now, out)
+
+    def credit(self) -> int:
+        return 0 if self.stopped or self.membership.leaving else self.window.credit()
+
+    def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
+        before = self.stability.mine.get(sender, 0)
+        self.stability.confirm(sender, number)
+        log = self._log_of(sender)
+        if number > before and log is not None:
+            self._unreported += sum(len(batch.messages) for batch in log.span(before + 1, number))
+        self._settle(now, out)
+
+    def leave(self, now: Nanos, out: Outbox) -> None:
+        self.membership.leaving = True
+        self._next_tick = now
+        if self.view.number == 0:
+            self.stop("left before it was let in", out)
+
+    # Network side
+
+    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        if self.stopped:
+            return
+        self.detector.heard(link, now)
+        if self._farewell is not None:
+            self._farewell.heard(link, pdus)
+            pdus = [pdu for pdu in pdus if isinstance(pdu, Fetch)]
+        if link not in self.incoming:
+            pdus = [pdu for pdu in pdus if self.membership.may_say(link, pdu)]
+        for pdu in pdus:
+            if isinstance(pdu, Batch):
+                self._on_batch(link, pdu, now, out)
+            elif isinstance(pdu, Ack):
+                self._on_ack(link, pdu, now, out)
+            elif isinstance(pdu, Safe) and pdu.view == self.view.number and not self.membership.blocked:
+                self._learn_safe(link, pdu.safe, out)
+            elif isinstance(pdu, Status):
+                self._on_status(link, pdu, now, out)
+            elif isinstance(pdu, Fetch):
+                self._on_fetch(link, pdu, out)
+            elif isinstance(pdu, MembershipPdu):
+                self.membership.handle(link, pdu, now, out)
+            else:
+                self._on_other(link, pdu, now, out)
+            if out.stopped:
+                return
+        self._settle(now, out)
+
+    def _on_other(self, link: LinkId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
+        """Words of a kind that this one does not know are for kinds of members that do."""
+
+    def wake(self, now: Nanos, out: Outbox) -> None:
+        if self.stopped or now < self._next_tick:
+            return
+        self._next_tick = now + self.settings.heartbeat
+        if self.view.number == 0:
+            out.sends.append((self._contacts, Join(self.id)))
+            return
+        if self._farewell is not None:
+            self._linger(now, out)
+            return
+        if not self.membership.blocked:
+            for receiver, batches in self.outgoing.overdue(now):
+                out.sends.extend(((receiver,), batch) for batch in batches)
+        self._cut_logs(out)
+        self._say_status(now, out)
+        if self.membership.leaving and self._nothing_left_to_do():
+            self.membership.leavers.add(self.id)
+            out.sends.append((self._peers, Leave(self.view.number)))
+        self.membership.tick(now, out)
+        self._settle(now, out)
+
+    def deadline(self) -> Nanos | None:
+        return None if self.stopped else self._next_tick
+
+    # Batches
+
+    def _send_pending(self, now: Nanos, out: Outbox) -> bool:
+        """Send what waits and fits the window, in batches. Says whether anything was sent."""
+        sent = False
+        while self.window.pending or self.order.has_news():
+            messages = self.window.take()
+            if not messages and not self.order.has_news():
+                break
+            self._send_batch(messages, now, out)
+            sent = True
+        return sent
+
+    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
+        number = self.outgoing.sent + 1
+        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), self._own_safe, messages)
+        self.outgoing.append(batch, now)
+        if self._keeps:
+            out.stored.append(batch)
+        if self._peers:
+            out.sends.append((self._peers, batch))
+        self._hand_over(self._own_rank, batch, out)
+        self._update_own_safe(out)
+
+    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+        if batch.view != self.view.number:
+            return
+        stream = self.incoming.get(batch.sender)
+        blocked = self.membership.blocked
+        # Only a view change makes a process hand on what another one sent.
+        if stream is None or (link != batch.sender and not blocked):
+            return
+        rank = self._ranks[batch.sender]
+        if not self.order.well_formed(rank, batch):
+            return
+        in_order = stream.accept(batch)
+        if self._keeps:
+            out.stored.extend(in_order)
+        if blocked:
+            self.membership.stored(now, out)
+            return
+        self._unacknowledged.add(batch.sender)
+        for each in in_order:
+            self._hand_over(rank, each, out)
+        self._learn_safe(batch.sender, batch.safe, out)
+
+    def _hand_over(self, rank: int, batch: Batch, out: Outbox) -> None:
+        """The next batch of a stream, to the order."""
+        ready: list[Batch] = []
+        if self._safe_on_arrival[rank]:
+            self.order.safe(rank, batch.number, ready)
+        self.order.arrived(rank, batch, ready, out.holds)
+        if ready:
+            self._deliver(ready, out)
+
+    def _deliver(self, ready: list[Batch], out: Outbox) -> None:
+        out.deliveries.extend(ready)
+        if self.settings.auto_confirm:
+            mine = self.stability.mine
+            for batch in ready:
+                mine[batch.sender] = batch.number
+                self._unreported += len(batch.messages)
+
+    # Safe: a quorum holds it, and every keeper
+
+    def _on_ack(self, link: LinkId, ack: Ack, now: Nanos, out: Outbox) -> None:
+        if ack.view != self.view.number or self.membership.blocked:
+            return
+        for batch in self.outgoing.acknowledge(link, ack.received, ack.seen, now):
+            out.sends.append(((link,), batch))
+        if ack.received > self._own_safe:
+            self._update_own_safe(out)
+
+    def _update_own_safe(self, out: Outbox) -> None:
+        peers, sent = self.outgoing.peers, self.outgoing.sent
+        held = [peers[member].acked if member in peers else sent for member in self.view.members]
+        level = quorum_level(held)
+        if self._keepers:
+            level = min(level, *(held[self._ranks[keeper]] for keeper in self._keepers))
+        if level > self._own_safe:
+            self._own_safe = level
+            self._learn_safe(self.id, level, out)
+
+    def _learn_safe(self, sender: ProcessId, count: int, out: Outbox) -> None:
+        rank = self._ranks.get(sender)
+        if rank is None:
+            return
+        ready: list[Batch] = []
+        self.order.safe(rank, count, ready)
+        if ready:
+            self._deliver(ready, out)
+
+    # Stable: everybody has finished with it
+
+    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+        if status.view != self.view.number:
+            self.membership.behind(link, status, out)
+            return
+        self._not_arrived.discard(link)
+        self.detector.report(link, status.suspects)
+        self.membership.heard_of(status.ballot)
+        if len(status.confirmed) != len(self.view.members):
+            return
+        self.stability.learn(link, zip(self.view.members, status.confirmed, strict=True))
+        if self._departed:
+            # Who has nothing of a departed sender to speak of knows all of it to be stable.
+            told = dict(status.departed)
+            self.stability.learn(link, [(each, told.get(each, log.last)) for each, log in self._departed.items()])
+        self._free_own(out)
+        if self.membership.blocked:
+            return
+        self._learn_safe(link, status.safe, out)
+        stream = self.incoming.get(link)
+        if stream is not None and status.sent > stream.received:
+            out.sends.append(((link,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
+
+    def _say_status(self, now: Nanos, out: Outbox) -> None:
+        self._unreported = 0
+        if not self._peers:
+            self._free_own(out)
+            return
+        mine = self.stability.mine
+        status = Status(
+            view=self.view.number,
+            sent=self.outgoing.sent,
+            safe=self._own_safe,
+            confirmed=[mine.get(member, 0) for member in self.view.members],
+            departed=[(sender, mine.get(sender, 0)) for sender in self._departed],
+            suspects=sorted(self.detector.silent(now)),
+            ballot=self.membership.highest_ballot,
+        )
+        out.sends.append((self._peers, status))
+
+    def _free_own(self, out: Outbox) -> None:
+        """Own batches that became stable: the window moves."""
+        log = self.outgoing.log
+        stable = self.stability.stable(self.id)
+        if stable < log.first:
+            return
+        out.settled.append((self.id, stable))
+        for batch in log.drop_through(stable):
+            out.stable.append(batch)
+            self.window.free(batch)
+
+    def _cut_logs(self, out: Outbox) -> None:
+        """Forget what is stable of everybody. O(n²), so it is done once per heartbeat and not per gossip."""
+        self._free_own(out)
+        for sender, stream in self.incoming.items():
+            self._cut_log(sender, stream.log, out)
+        for sender, log in list(self._departed.items()):
+            self._cut_log(sender, log, out)
+            if not log:
+                del self._departed[sender]
+                self.stability.forget(sender)
+
+    def _cut_log(self, sender: ProcessId, log: Log[Batch], out: Outbox) -> None:
+        stable = self.stability.stable(sender)
+        if log.drop_through(stable):
+            out.settled.append((sender, stable))
+
+    # The end of a step
+
+    def _settle(self, now: Nanos, out: Outbox) -> None:
+        if self.membership.blocked or self._farewell is not None or self.view.number == 0 or self.stopped:
+            return
+        announced = self._announced_safe
+        if (self.window.pending or self.order.has_news()) and self._send_pending(now, out):
+            announced = self._own_safe
+        if self._unacknowledged:
+            number = self.view.number
+            for sender in sorted(self._unacknowledged):
+                stream = self.incoming[sender]
+                out.sends.append(((sender,), Ack(number, stream.received, stream.seen)))
+            self._unacknowledged.clear()
+        if self._own_safe > announced and self._others_wait_for_safe:
+            out.sends.append((self._peers, Safe(self.view.number, self._own_safe)))
+        self._announced_safe = self._own_safe
+        if self._unreported * 4 >= self.settings.window_messages:
+            self._say_status(now, out)
+            self._free_own(out)
+
+    # Views
+
+    def received(self) -> list[int]:
+        return [
+            self.outgoing.sent if member == self.id else self.incoming[member].received for member in self.view.members
+        ]
+
+    def block(self) -> None:
+        if not self.membership.blocked:
+            self._handed_over = self.received()
+
+    def _on_fetch(self, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+        log = self._log_of(fetch.sender)
+        if log is not None:
+            out.sends.extend(((link,), batch) for batch in log.span(fetch.first, fetch.last))
+
+    def _log_of(self, sender: ProcessId) -> Log[Batch] | None:
+        stream = self.incoming.get(sender)
+        if stream is not None:
+            return stream.log
+        return self.outgoing.log if sender == self.id else self._departed.get(sender)
+
+    def install(self, decision: Install, now: Nanos, out: Outbox) -> None:
+        if self._farewell is not None:
+            return
+        proposal, membership = decision.proposal, self.membership
+        cut = dict(zip(proposal.senders, proposal.cut, strict=True))
+        if self.id in proposal.members or membership.may_go:
+            self._finish_view(cut, out)
+        if self.id not in proposal.members:
+            reason = LEFT if membership.may_go else EXCLUDED
+            self._farewell = Farewell(decision, reason, now + 2 * self.settings.suspect_after)
+            self._linger(now, out)
+            return
+        view = View(decision.view + 1, tuple(proposal.members))
+        membership.enter(view, decision)
+        gone = tuple(member for member in self.view.members if member not in proposal.members)
+        self._enter(view, cut, now)
+        out.deliveries.append(view)
+        if gone:
+            # Who left waits to hear that we have moved on; who was excluded had better know.
+            out.sends.append((gone, Excluded(view.number)))
+        self._next_tick = now
+        self._settle(now, out)
+
+    def _finish_view(self, cut: dict[ProcessId, int], out: Outbox) -> None:
+        """Deliver what is left of this view, exactly up to the cut. Who comes from outside has nothing to finish."""
+        ready: list[Batch] = []
+        for rank, (sender, handed_over) in enumerate(zip(self.view.members, self._handed_over, strict=True)):
+            if sender == self.id:
+                continue
+            stream = self.incoming[sender]
+            for batch in stream.log.span(handed_over + 1, cut[sender]):
+                self.order.arrived(rank, batch, ready, [])
+            stream.end_at(cut[sender])
+        self.order.finish(ready)
+        for hold in self.order.waiting():
+            # With fast delivery an effect can outlive its cause. Nobody delivers it, so nobody will ever confirm it.
+            self.incoming[hold.batch.sender].log.drop_after(hold.batch.number - 1)
+        self._deliver(ready, out)
+
+    def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
+        """Begin a view in which everything up to `counts` is behind everybody."""
+        if self.view.number == 0:
+            self.base = dict(counts)
+        self.cut = dict(counts)
+        self.view = view
+        self._ranks = {member: rank for rank, member in enumerate(view.members)}
+        self._own_rank = self._ranks[self.id]
+        self._keepers = tuple(member for member in view.members if slot_of(member) in self.settings.keepers)
+        self._peers = tuple(member for member in view.members if member != self.id)
+        self._not_arrived = set(self._peers)
+        for sender in list(self.incoming):
+            if sender not in self._ranks:
+                log = self.incoming.pop(sender).log
+                if log:
+                    self._departed[sender] = log
+        for member in self._peers:
+            if member not in self.incoming:
+                self.incoming[member] = Incoming(counts.get(member, 0))
+        own = self.outgoing
+        self.outgoing = Outgoing(self._peers, self.settings.retry_after, now, own.sent)
+        self.outgoing.log = own.log
+        self._own_safe = self._announced_safe = own.sent
+        self._unacknowledged.clear()
+        self._unreported = 0
+        fast = not self.settings.uniform
+        pairs = [
+            is_quorum({member, self.id}, view.members) and {member, self.id}.issuperset(self._keepers)
+            for member in view.members
+        ]
+        self._safe_on_arrival = [fast or pair for pair in pairs]
+        self._others_wait_for_safe = not fast and not all(pair for at, pair in enumerate(pairs) if at != self._own_rank)
+        self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
+        caught_up = self.settings.auto_confirm or not self._joining
+        self.stability.install(self.id, view.members, counts, self._departed, caught_up=caught_up)
+        self.detector.watch(self._peers, now)
+
+    def _nothing_left_to_do(self) -> bool:
+        return not self.unfinished() and not self.membership.blocked
+
+    def _linger(self, now: Nanos, out: Outbox) -> None:
+        assert self._farewell is not None
+        if self._farewell.is_over(now):
+            self.stop(self._farewell.reason, out)
+        else:
+            self._farewell.say(out)
+
+    def stop(self, reason: str, out: Outbox) -> None:
+        self.stopped = out.stopped = reason
+
+    # The cold path
+
+    def unfinished(self) -> int:
+        """Messages accepted here that are not stable yet."""
+        return self.window.unfinished()
+
+    @property
+    def all_have_arrived(self) -> bool:
+        """Whether everybody is known to be in this view, and so to have delivered all that lies before it."""
+        return self.view.number > 0 and not self._not_arrived
+
+    def waiting(self) -> Iterator[Hold]:
+        """What has arrived here and is not delivered, and why."""
+        return self.order.waiting()
+
+    def invariants(self) -> None:
+        if self.view.number == 0 or self.stopped:
+            return
+        assert self.id in self.view.members, f"view {self.view} is not this process's"
+        self.window.invariants()
+        assert self._own_safe <= self.outgoing.sent, "safe beyond what was sent"
+        for sender, stream in self.incoming.items():
+            confirmed = self.stability.mine.get(sender, 0)
+            stable = self.stability.stable(sender)
+            assert stable <= confirmed <= stream.received, f"{sender}: {stable} <= {confirmed} <= {stream.received}"
+            assert stream.log.last == stream.received, f"{sender}: log ends at {stream.log.last}"
+            kept_from = max(stable, self.base.get(sender, 0)) + 1
+            assert stream.log.first <= kept_from, f"{sender}: freed {stream.log.first - 1} of {kept_from - 1} stable"
+            assert not stream.early or min(stream.early) > stream.received, f"{sender}: early batch is late"
+        for hold in self.order.waiting():
+            assert hold.batch.number > self.stability.mine.get(hold.batch.sender, 0), f"held after delivery: {hold}"
+
+    def fork(self) -> Self:
+        return deepcopy(self)
+
+    def snapshot(self) -> Hashable:
+        return freeze(self)

@@ -1,0 +1,1 @@
+"""The orders that a group can keep, each a file, and what the group layer asks of them (`order.py`)."""

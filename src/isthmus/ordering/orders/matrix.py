@@ -1,0 +1,112 @@
+"""Causal order of batches that go to some members of a group only, with a matrix as large as the square of the group.
+
+The matrix of `ordering/addressed/rst.py` (Raynal, Schiper and Toueg), for batches with several receivers: a batch
+carries how many batches each member has sent to each other one, as far as its sender knows, **this one included**. So a
+receiver learns whom else it went to, and what it sends later to one of those is held there until this one has been
+delivered. A sender is a receiver of its own batches: it has to wait until they are safe as well, and answers must come
+after them.
+
+`number` counts a sender's batches, to whomever; a receiver sees some of these numbers. Its own count of a sender's
+batches is in the matrix. Cost: n² integers per batch on the wire, and as many comparisons where it is delivered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from isthmus.core.endpoint import Hold
+from isthmus.core.holdback import HoldBack
+from isthmus.core.ids import ProcessId
+from isthmus.core.message import Batch
+
+
+class MatrixOrder:
+    """One member's part in one view. `sent` is the matrix, row after row; `delivered` counts the batches to here.
+
+    Key r of the hold-back queue is "delivered here of rank r", key n + r is "safe of rank r".
+    """
+
+    __slots__ = ("_members", "_own_rank", "_ranks", "_size", "delivered", "held", "safe_counts", "sent")
+
+    def __init__(self, members: Sequence[ProcessId], own_rank: int) -> None:
+        self._members = tuple(members)
+        self._ranks = {member: rank for rank, member in enumerate(members)}
+        self._own_rank = own_rank
+        self._size = len(members)
+        self.sent = [0] * self._size**2
+        self.delivered = [0] * self._size
+        self.safe_counts = [0] * self._size
+        self.held: HoldBack[int, Batch] = HoldBack()
+
+    def stamp(self, receivers: Iterable[int]) -> list[int]:
+        """The stamp of a batch of this process, which goes to the members of these ranks now."""
+        row = self._own_rank * self._size
+        for rank in receivers:
+            self.sent[row + rank] += 1
+        return self.sent.copy()
+
+    def well_formed(self, rank: int, batch: Batch) -> bool:
+        """Whether a stamp off the wire makes sense at all, and says that this batch goes here."""
+        return len(batch.stamp) == self._size**2 and self.count(rank, batch) > 0 < batch.number
+
+    def count(self, rank: int, batch: Batch) -> int:
+        """How many batches its sender had sent here with this one."""
+        return batch.stamp[rank * self._size + self._own_rank]
+
+    def arrived(self, rank: int, batch: Batch, ready: list[Batch], holds: list[Hold]) -> None:
+        """The next batch of a sender to here. Appends to `ready` what may be delivered now, in order."""
+        unmet = self._unmet(rank, batch)
+        if unmet is None:
+            self._deliver([batch], ready)
+        else:
+            self.held.park(*unmet, batch)
+            holds.append(self._hold(*unmet, batch))
+
+    def safe(self, rank: int, count: int, ready: list[Batch]) -> None:
+        """Enough members hold the first `count` batches of a sender."""
+        if count > self.safe_counts[rank]:
+            self.safe_counts[rank] = count
+            self._deliver(self.held.release(self._size + rank, count), ready)
+
+    def waiting(self) -> Iterator[Hold]:
+        for key, level, batch in self.held.waiting():
+            yield self._hold(key, level, batch)
+
+    def _hold(self, key: int, level: int, batch: Batch) -> Hold:
+        reason = "delivered" if key < self._size else "safe"
+        return Hold(batch, reason, self._members[key % self._size], level)
+
+    def _unmet(self, rank: int, batch: Batch) -> tuple[int, int] | None:
+        """The first thing that this batch has to wait for, as (key, level)."""
+        for member, sent in enumerate(batch.stamp[self._own_rank :: self._size]):
+            before = sent - 1 if member == rank else sent
+            if before > self.delivered[member]:
+                return member, before
+        if batch.number > self.safe_counts[rank]:
+            return self._size + rank, batch.number
+        return None
+
+    def _deliver(self, candidates: list[Batch], ready: list[Batch]) -> None:
+        """Deliver what can be, then look again at whatever waited for it, until nothing moves."""
+        queue = deque(candidates)
+        while queue:
+            batch = queue.popleft()
+            rank = self._ranks[batch.sender]
+            unmet = self._unmet(rank, batch)
+            if unmet is not None:
+                self.held.park(*unmet, batch)
+                continue
+            self.delivered[rank] += 1
+            self._learn(batch)
+            ready.append(batch)
+            queue.extend(self.held.release(rank, self.delivered[rank]))
+
+    def _learn(self, batch: Batch) -> None:
+        """Whoever delivers a batch knows from then on what its sender knew."""
+        self.sent = list(map(max, self.sent, batch.stamp))
+
+    def invariants(self) -> None:
+        for rank, count in enumerate(self.delivered):
+            sent = self.sent[rank * self._size + self._own_rank]
+            assert count <= sent, f"{count} batches of rank {rank} delivered, which has sent {sent}"

@@ -1,0 +1,1 @@
+"""The audit of a run that one task can hold, by numpy."""

@@ -1,0 +1,104 @@
+"""What a task of a campaign does: play its seeds, judge their rows by the audit, and account for them.
+
+Whatever plays a seed is handed in, because the pipeline knows traces and nothing else. All that is known of it is said
+here: it is called with a seed, and gives the rows of that run and what no trace can tell. See docs/design/campaign.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from isthmus.pipeline.audit.findings import AUDITED
+from isthmus.pipeline.campaign.account import Account, Failure
+from isthmus.pipeline.campaign.rows import Judgement, judge_rows
+from isthmus.trace.parquet import write_part
+from isthmus.trace.schema import Answer, Event, Report, Violation
+
+
+class Told(Protocol):
+    """What whoever played a run says of it. `report` is its own opinion; it names the properties that are promised."""
+
+    @property
+    def report(self) -> Report: ...
+    @property
+    def stuck(self) -> str: ...
+    @property
+    def broken(self) -> str: ...
+    @property
+    def outside(self) -> str: ...
+    @property
+    def sometimes(self) -> Mapping[str, int]: ...
+    @property
+    def deliveries(self) -> int: ...
+
+
+class Played(Protocol):
+    """One run: its rows, and what is told of it."""
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+    @property
+    def outcome(self) -> Told: ...
+
+
+class Player(Protocol):
+    """Plays a seed. It is pickled to reach the tasks."""
+
+    def __call__(self, seed: int) -> Played: ...
+
+
+def play_seeds(player: Player, seeds: Sequence[int], trace: Path | None = None) -> Account:
+    """All seeds of a task, in order. With `trace`, their rows become one file there, or a `TraceError`."""
+    account = Account()
+    kept: list[Event] = []
+    for seed in seeds:
+        try:
+            account.add(_play(player, seed, kept if trace is not None else None))
+        except Exception as error:  # a campaign of a million seeds must not end because one of them is strange
+            reason = str(error).partition("\n")[0]
+            failure = Failure(seed, [], [f"it could not be judged: {type(error).__name__}: {reason}"])
+            account.add(Account(runs=1, failures=[failure]))
+    if trace is not None and kept:
+        write_part(trace / f"seeds-{seeds[0]}-{seeds[-1]}.parquet", kept)
+    return account
+
+
+def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
+    played = player(seed)
+    told, events = played.outcome, played.events
+    if kept is not None:
+        kept.extend(events)
+    account = Account(runs=1, events=len(events), deliveries=told.deliveries, outside=bool(told.outside))
+    account.add_cases(told.sometimes)
+    promised = [verdict for verdict in told.report.verdicts if verdict.property in AUDITED]
+    audited = judge_rows(events) if promised else Judgement({}, [])
+    verdicts: dict[str, Answer] = {}
+    for each in told.report.verdicts:  # what is not audited from traces, such as views, is as it was told
+        verdicts[each.property] = audited.verdicts.get(each.property, each.verdict)
+    for judged, answer in verdicts.items():
+        account.add_verdict(judged, answer)
+
+    violated = [judged for judged, answer in verdicts.items() if answer == "violated"] if not told.outside else []
+    seen = (*audited.violations, *(each for each in told.report.violations if each.property not in AUDITED))
+    reasons = _first_of_each(each for each in seen if each.property in violated)
+    if not told.outside:
+        reasons += [reason for reason in (told.broken, told.stuck and f"stuck: {told.stuck}") if reason]
+    reasons += [
+        f"two judges differ about {each.property}: {audited.verdicts[each.property]} says the audit, "
+        f"{each.verdict} says the simulator"
+        for each in promised
+        if audited.verdicts[each.property] != each.verdict
+    ]
+    if violated or reasons:
+        account.failures.append(Failure(seed, violated, reasons))
+    return account
+
+
+def _first_of_each(violations: Iterable[Violation]) -> list[str]:
+    """One reason for every property: the others are in the trace of a replay."""
+    first: dict[str, str] = {}
+    for each in violations:
+        first.setdefault(each.property, each.why)
+    return list(first.values())

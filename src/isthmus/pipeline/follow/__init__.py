@@ -1,0 +1,172 @@
+"""The streaming audit: growing traces in, violations out while the runs go on.
+
+One query: packed rows by run (`follow_source`), a state per run in Spark's state store (`follow_state`), what is found
+to the record and to the caller (`follow_record`). Spark's checkpoint ties positions in files to versions of states, so
+a repeated batch finds the same. The design is in docs/design/follow.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pandas as pd
+from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from isthmus.pipeline.follow.files import read_again, unpack
+from isthmus.pipeline.follow.record import SHOWN, Batch, Quarantine, Record, Summary
+from isthmus.pipeline.follow.run import MAX_HELD, feed
+from isthmus.pipeline.follow.source import NAME, FollowSource
+from isthmus.pipeline.follow.state import Findings, RunState, restore, snapshot
+from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
+from isthmus.pipeline.problems import SparkProblem
+from isthmus.trace.schema import TraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+MOST_STATES = 8
+"""Partitions of the state store, one per core up to this. Runs are spread over them; each is a task in every batch."""
+_LOOK_SECONDS = 0.2
+_STATE = StructType([StructField("snapshot", BinaryType())])
+_FOUND = StructType([StructField("run", StringType()), StructField("found", BinaryType())])
+
+Tell = Callable[[Batch, Summary], None]
+
+
+def follow(
+    spark: SparkSession,
+    paths: Iterable[str | Path],
+    checkpoint: Path,
+    tell: Tell,
+    *,
+    trigger_seconds: float = 1.0,
+    once: bool = False,
+    max_held: int = MAX_HELD,
+    look: Callable[[Summary], bool] = lambda summary: True,
+) -> Record:
+    """Follow traces until `look` says False; with `once`, until everything that is there now was read.
+
+    `tell` gets what every batch has found, once each; `look` is called several times a second, in this thread.
+    """
+    given = [str(Path(path).absolute()) for path in paths]
+    record = Record(checkpoint, given, max_held)
+    for batch in record.untold():
+        tell(batch, record.summary)
+        record.told(batch.number)
+
+    def take(found: DataFrame, number: int) -> None:
+        findings, bad = _decoded(found)
+        batch = record.add(number, findings, bad)
+        if not batch.is_empty() and not record.is_told(number):
+            tell(batch, record.summary)
+            record.told(number)
+
+    writer = _found(spark, given, max_held).writeStream.foreachBatch(take).outputMode("update")
+    writer = writer.option("checkpointLocation", str(checkpoint / "spark"))
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{trigger_seconds} seconds")
+    query: Any = None
+    try:
+        with _settings(spark):
+            query = writer.start()
+        while not query.awaitTermination(_LOOK_SECONDS) and look(record.summary):
+            pass
+    except SPARK_FAILURES as error:
+        raise _in_words(error) from error
+    finally:
+        if query is not None:
+            _stop(query)
+    return record
+
+
+def _found(spark: SparkSession, paths: list[str], max_held: int) -> DataFrame:
+    spark.dataSource.register(FollowSource)
+    packed = spark.readStream.format(NAME).option("path", json.dumps(paths)).load()
+
+    def audit(key: tuple[str], packs: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        found = _follow_run(key[0], packs, state, max_held) if key[0] else _quarantine(packs, state)
+        yield pd.DataFrame({"run": [key[0]], "found": [found]})
+
+    return packed.groupBy("run").applyInPandasWithState(audit, _FOUND, _STATE, "update", GroupStateTimeout.NoTimeout)
+
+
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    """A query keeps the settings it was started with; the session of the caller gets its own back."""
+    wanted = {
+        "spark.sql.shuffle.partitions": str(max(1, min(MOST_STATES, spark.sparkContext.defaultParallelism))),
+        "spark.sql.streaming.minBatchesToRetain": "10",
+    }
+    before = {key: spark.conf.get(key, None) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, known in before.items():
+            if known is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, known)
+
+
+def _follow_run(run: str, packs: Iterable[pd.DataFrame], state: GroupState, max_held: int) -> bytes:
+    """In a task: the new rows of one run."""
+    known = restore(bytes(state.get[0])) if state.exists else RunState(run, max_held)
+    rows = []
+    for pack in packs:
+        for path, end, packed in zip(pack["path"], pack["end"], pack["rows"], strict=True):
+            known.files[path] = max(int(end), known.files.get(path, 0))
+            rows += unpack(bytes(packed))
+    files = known.files
+    known, found = feed(known, rows, lambda: read_again(files, run))
+    state.update((snapshot(known),))
+    return msgspec.json.encode(found)
+
+
+def _quarantine(packs: Iterable[pd.DataFrame], state: GroupState) -> bytes:
+    """In a task: rows that do not fit the schema."""
+    bad = msgspec.json.decode(bytes(state.get[0]), type=Quarantine) if state.exists else Quarantine()
+    reasons: list[str] = []
+    for pack in packs:
+        bad.count += int(pack["bad"].sum())
+        for some in pack["reasons"]:
+            reasons.extend(map(str, some))
+    bad.first = (bad.first + sorted(reasons))[:SHOWN]
+    data = msgspec.json.encode(bad)
+    state.update((data,))
+    return data
+
+
+def _decoded(found: DataFrame) -> tuple[list[Findings], Quarantine | None]:
+    findings, bad = [], None
+    for row in sorted(found.collect(), key=lambda row: row.run):
+        if row.run:
+            findings.append(msgspec.json.decode(bytes(row.found), type=Findings))
+        else:
+            bad = msgspec.json.decode(bytes(row.found), type=Quarantine)
+    return findings, bad
+
+
+def _stop(query: Any) -> None:
+    try:
+        query.stop()
+    except SPARK_FAILURES:
+        pass  # it has failed, which was said, or is being interrupted, which was asked for
+
+
+def _in_words(error: BaseException) -> Exception:
+    """A source or a task that raises comes back as a stack of Python inside a stack of Java."""
+    ours = re.search(r"TraceError: ([^\n]+)", str(error))
+    if ours is not None:
+        where, _, rest = ours[1].partition(": ")
+        reason, _, way_out = rest.rpartition("; ")
+        return TraceError(where, reason, way_out)
+    return SparkProblem(f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master")

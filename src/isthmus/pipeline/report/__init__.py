@@ -1,0 +1,100 @@
+"""The report of traces: ingest, audit, measure, pictures of the witnesses, one page. See docs/design/report.md."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from isthmus.pipeline.audit import audit
+from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
+from isthmus.pipeline.measure import measured
+from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
+from isthmus.pipeline.report.page import Content, Shown, page
+from isthmus.pipeline.report.witness import MOST_PICTURES, choose, witnesses
+from isthmus.trace.schema import Property, Report, TraceError
+
+EXPECTED: tuple[Property, ...] = ("integrity", "agreement", "fifo", "causal")
+"""Total order is a promise that few systems make: its verdict is shown, but does not make a report a bad one."""
+
+MOST_RUNS = 6
+"""Whose figures are on the page. Verdicts are of all runs; those with violations come first."""
+
+
+@contextmanager
+def clean_table(spark: SparkSession, paths: Sequence[str | Path]) -> Iterator[TraceTable]:
+    """The table of these traces: the one that is named, or one that lives as long as the block."""
+    if len(paths) == 1 and is_table(paths[0]):
+        yield open_table(paths[0])
+        return
+    with tempfile.TemporaryDirectory(prefix="isthmus-report-") as scratch:
+        yield ingest(spark, paths, Path(scratch, "table"))
+
+
+def write_report(
+    spark: SparkSession,
+    paths: Sequence[str | Path],
+    target: str | Path,
+    *,
+    expected: Sequence[Property] = EXPECTED,
+    pictures: int = MOST_PICTURES,
+    bits_per_second: float | None = None,
+) -> Report:
+    """Audit and measure traces and write the page. The verdicts, for whoever does not want to read it."""
+    refuse_target(target)
+    with clean_table(spark, paths) as table:
+        content = _content(spark, table, paths, expected, pictures, bits_per_second)
+    _write(Path(target), page(content))
+    return content.report
+
+
+def _content(
+    spark: SparkSession,
+    table: TraceTable,
+    paths: Sequence[str | Path],
+    expected: Sequence[Property],
+    pictures: int,
+    bits_per_second: float | None,
+) -> Content:
+    report = audit(spark, table)
+    rows = table.rows(spark)
+    with measured(spark, rows, bits_per_second=bits_per_second) as tables:
+        figures = tables.figures(runs_to_show(report))
+    wrong = [each for each in report.violations if each.property in expected]
+    try:
+        shown = [Shown(each.violation, each.picture) for each in witnesses(rows, choose(wrong, pictures))]
+        return Content(
+            traces=[str(path) for path in paths],
+            report=report,
+            expected=list(expected),
+            figures=figures,
+            shown=shown,
+            quarantined=table.worst(spark),
+            torn=table.torn_files(spark),
+        )
+    except SPARK_FAILURES as error:
+        raise SparkProblem(
+            f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master"
+        ) from error
+
+
+def runs_to_show(report: Report, most: int = MOST_RUNS) -> list[str]:
+    """The runs with violations, then the others, as many as a page bears."""
+    bad = {each.run for each in report.violated}
+    runs = sorted({each.run for each in report.verdicts}, key=lambda run: (run not in bad, run))
+    return runs[:most]
+
+
+def _write(path: Path, text: str) -> None:
+    """All of the page or none of it: a report that stops in the middle can look like a good one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise TraceError(path, f"cannot write: {error.strerror}", "choose another file") from error

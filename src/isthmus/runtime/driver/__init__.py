@@ -1,0 +1,1 @@
+"""Runs endpoints in an asyncio event loop: their clock, their network, their timers, their traces."""

@@ -1,0 +1,314 @@
+"""Runs one process of a broadcast system, for an application: `send`, deliveries, `stable`, `stop`.
+
+Back-pressure goes from end to end. `send` waits while the member has no credit; credit comes back as messages become
+stable; a message becomes stable when the application of every member has finished with it. So one slow
+application slows all senders down to its pace, and nothing piles up anywhere.
+
+Sends of one iteration of the event loop go out as one batch: under load that is what makes it fast, and an idle
+process waits for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Literal, NamedTuple, TypeAlias
+
+from isthmus.core.endpoint import Member, View
+from isthmus.core.ids import ProcessId
+from isthmus.core.message import MAX_PAYLOAD, Batch, Message
+from isthmus.runtime.driver.endpoint import Driver, Ended
+from isthmus.runtime.driver.handover import HandOver
+from isthmus.runtime.driver.recorder import NO_RECORDER, Recorder
+from isthmus.runtime.problems import NotAccepting, NotStable
+from isthmus.runtime.transport.carrier import Carrier
+
+Confirms: TypeAlias = Literal["driver", "member", "application"]
+"""Who says that the application has finished with a batch; see `MemberDriver`."""
+
+CONSUMER_PATIENCE = 1.0
+"""Seconds for which a process that stops waits for its application to ask for the next delivery."""
+
+STEP_MESSAGES = 1024
+STEP_BYTES = 1 << 20
+"""What is accepted in one iteration of the event loop before `send` waits for the next."""
+
+
+class Stopped(NamedTuple):
+    """How a member has ended, and which of the messages that it accepted are not known to be stable."""
+
+    ended: Ended
+    unstable: range
+
+    def __str__(self) -> str:
+        if not self.unstable:
+            return f"{self.ended.why}; everything accepted is stable"
+        first, last = self.unstable[0], self.unstable[-1]
+        which = f"message {first}" if first == last else f"messages {first} to {last}"
+        return f"{self.ended.why}; not known to be stable: {which}"
+
+
+class MemberDriver(Driver):
+    """A driver with an application on top.
+
+    Deliveries go to `on_batch`, called synchronously, where one is given: the fast way. Otherwise they wait in
+    `deliveries` to be iterated over. `confirms` says who finishes with a batch: the `driver`, after the call or when
+    the next one is taken; the `member` by itself, as soon as it hands it out; or the `application`, by `confirm`
+    whenever it likes: so gateways do, which answer for whole systems behind them.
+    """
+
+    leaves_last = False
+    """Whether other members of the same node need this one to see their messages through."""
+
+    def __init__(
+        self,
+        member: Member,
+        mesh: Carrier,
+        recorder: Recorder = NO_RECORDER,
+        *,
+        on_batch: Callable[[Batch], None] | None = None,
+        on_view: Callable[[View], None] | None = None,
+        confirms: Confirms = "driver",
+    ) -> None:
+        super().__init__(member, mesh, recorder)
+        self.member = member
+        self.deliveries = HandOver(self._finished_with)
+        self.accepted = 0
+        self.stable_through = 0
+        self._on_batch = on_batch
+        self._on_view = on_view
+        self._driver_confirms = confirms == "driver"
+        self._nobody_consumes = False
+        self._refusal = ""
+        self._to_broadcast: list[bytes] = []
+        self._bytes_to_broadcast = 0
+        self._to_relay: list[Message] = []
+        self._to_confirm: dict[ProcessId, int] = {}
+        self._step_scheduled = False
+        self._turn = asyncio.Lock()
+        self._credit_waiter: asyncio.Future[None] | None = None
+        self._stability_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    # From the application into the system.
+
+    async def send(self, payloads: Sequence[bytes]) -> int:
+        """Broadcast `payloads`, in this order, as soon as there is credit. Returns the first one's sequence number.
+
+        When it returns, all of them are accepted: `stop` will see them through. A call that is cancelled or
+        refused midway has accepted the first few.
+        """
+        for payload in payloads:
+            if type(payload) is not bytes:
+                raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
+            if len(payload) > MAX_PAYLOAD:
+                raise ValueError(f"a payload of {len(payload)} bytes is larger than {MAX_PAYLOAD}: send it in pieces")
+        if not self._turn.locked() and len(payloads) <= self._room():
+            return self._accept(payloads)
+        async with self._turn:
+            first = self.accepted + 1
+            while len(payloads) > (room := self._room()):
+                if room > 0:
+                    self._accept(payloads[:room], first)
+                    payloads = payloads[room:]
+                elif not self._refusal:
+                    self._credit_waiter = self._loop.create_future()
+                    await self._credit_waiter
+                else:
+                    break
+            self._accept(payloads, first)
+            return first
+
+    def _room(self) -> int:
+        """How many more messages may be accepted now.
+
+        One step takes a bounded number, so that a caller that never pauses does not keep others waiting.
+        """
+        queued = len(self._to_broadcast)
+        if queued >= STEP_MESSAGES or self._bytes_to_broadcast >= STEP_BYTES:
+            return 0
+        return self.member.credit() - queued
+
+    def _accept(self, payloads: Sequence[bytes], first: int | None = None) -> int:
+        """Promise to broadcast. The sequence numbers follow from the count, since nobody else broadcasts here."""
+        begin = self.accepted + 1
+        if self._refusal:
+            raise NotAccepting(self._refusal, begin - first if first else 0)
+        if payloads:
+            self._soon()
+            self._to_broadcast.extend(payloads)
+            self._bytes_to_broadcast += sum(map(len, payloads))
+            self.accepted += len(payloads)
+        return begin
+
+    def relay(self, messages: Sequence[Message]) -> None:
+        """Broadcast messages that were born elsewhere, under the ids that they have.
+
+        It never waits: gateways, for whom it is, mind `credit` themselves.
+        """
+        if self._refusal:
+            raise NotAccepting(self._refusal)
+        self._soon()
+        self._to_relay.extend(messages)
+
+    def credit(self) -> int:
+        """How many more messages the member takes now."""
+        return self._room() - len(self._to_relay)
+
+    def confirm(self, sender: ProcessId, number: int) -> None:
+        """The application has finished with `sender`'s batches up to `number`."""
+        self._to_confirm[sender] = number
+        self._soon()
+
+    def _soon(self) -> None:
+        if not self._step_scheduled:
+            self._step_scheduled = True
+            self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        """One step for everything that the application wanted in this iteration of the event loop."""
+        self._step_scheduled = False
+        if self.ended is not None:
+            return
+        member, out = self.member, self._out
+        try:
+            now = self._now()
+            if self._to_confirm:
+                for sender, number in self._to_confirm.items():
+                    member.confirm(sender, number, now, out)
+                self._to_confirm.clear()
+            if self._to_broadcast:
+                payloads, self._to_broadcast = self._to_broadcast, []
+                self._bytes_to_broadcast = 0
+                first = member.broadcast(payloads, now, out)
+                assert first + len(payloads) == self.accepted + 1, "sequence numbers are not those promised by send"
+                self.recorder.sent(first, payloads)
+            if self._to_relay:
+                messages, self._to_relay = self._to_relay, []
+                member.relay(messages, now, out)
+            self._carry_out()
+        except Exception as error:
+            self._broken(error)
+
+    # Out of the system to the application.
+
+    def _deliver(self, deliveries: list[Batch | View]) -> None:
+        recorder, on_batch = self.recorder, self._on_batch
+        for item in deliveries:
+            if isinstance(item, View):
+                recorder.view(item)
+                if self._on_view is not None:
+                    self._on_view(item)
+                if on_batch is None:
+                    self.deliveries.put(item)
+                continue
+            recorder.delivered(item)
+            if on_batch is not None:
+                on_batch(item)
+                if self._driver_confirms:
+                    self.confirm(item.sender, item.number)
+            elif self._nobody_consumes:
+                self._finished_with(item)
+            else:
+                self.deliveries.put(item)
+
+    def _finished_with(self, batch: Batch) -> None:
+        if self._driver_confirms:
+            self.confirm(batch.sender, batch.number)
+
+    # Knowing what has arrived everywhere.
+
+    async def stable(self, seq: int) -> None:
+        """Wait until this process's messages up to `seq` were finished with by every live destination."""
+        if seq > self.stable_through:
+            if self.ended is not None:
+                raise NotStable(seq, self.ended.why)
+            waiter = self._loop.create_future()
+            heappush(self._stability_waiters, (seq, id(waiter), waiter))
+            await waiter
+
+    def _have_become_stable(self, batches: list[Batch]) -> None:
+        me = self.member.id
+        for batch in batches:
+            self.recorder.stable(batch)
+            for message in reversed(batch.messages):
+                if message.origin == me:
+                    self.stable_through = message.seq
+                    break
+        waiters = self._stability_waiters
+        while waiters and waiters[0][0] <= self.stable_through:
+            _wake(heappop(waiters)[2])
+
+    def _step_done(self) -> None:
+        super()._step_done()
+        if self._credit_waiter is not None and self._room() > 0:
+            _wake(self._credit_waiter)
+            self._credit_waiter = None
+
+    # Stopping.
+
+    def stop_accepting(self, why: str, patience: float = CONSUMER_PATIENCE) -> None:
+        """Refuse new messages from here on. Who waits in `send` is refused as well.
+
+        An application that does not ask for its next delivery for `patience` seconds is from here on taken for gone.
+        """
+        if not self._refusal:
+            self._refusal = why
+            if self._credit_waiter is not None:
+                _wake(self._credit_waiter)
+            if self.ended is None and self._on_batch is None:
+                self._look_after_consumer(patience, asked=0)
+
+    def _look_after_consumer(self, patience: float, asked: int) -> None:
+        """Nothing becomes stable while deliveries wait for an application that will never take them.
+
+        It is gone if it waits for nothing and has not asked since it had asked `asked` times: never, or for a while.
+        """
+        if self.ended is None:
+            if self.deliveries.asked == asked and not self.deliveries.idle:
+                self._nobody_consumes = True
+                self.deliveries.finish_all()
+            else:
+                self._loop.call_later(patience, self._look_after_consumer, patience, self.deliveries.asked)
+
+    async def stop(self, timeout: float = 10.0, patience: float = CONSUMER_PATIENCE) -> Stopped:
+        """Leave the system: see everything accepted through to stability, then go; after `timeout` seconds, just go."""
+        self.stop_accepting("it is stopping", patience)
+        if self.ended is None and not self._leaving:
+            self._step()
+            self._leave()
+        await asyncio.wait((self._end_of_it,), timeout=timeout)
+        self._end(Ended("crash", f"could not leave within {timeout:g} s"))
+        await self.mesh.close()
+        return self.stopped
+
+    def _leave(self) -> None:
+        if self.ended is None:
+            self._leaving = True
+            try:
+                self.member.leave(self._now(), self._out)
+                self._carry_out()
+            except Exception as error:
+                self._broken(error)
+
+    def _has_left(self) -> bool:
+        return self._leaving and self.stable_through == self.accepted
+
+    @property
+    def stopped(self) -> Stopped:
+        assert self.ended is not None, "the member has not ended yet"
+        return Stopped(self.ended, range(self.stable_through + 1, self.accepted + 1))
+
+    def _end(self, ended: Ended) -> None:
+        super()._end(ended)
+        self.stop_accepting(f"it has ended ({ended.why})")
+        self.deliveries.end()
+        while self._stability_waiters:
+            seq, _, waiter = heappop(self._stability_waiters)
+            if not waiter.done():
+                waiter.set_exception(NotStable(seq, ended.why))
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,224 @@
+"""Puts one site of a topology together: the members of its system, and the links of its gateways.
+
+A `Site` knows the topology and which part of it runs here; `start` brings one member to life. docs/design/sites.md says
+who dials whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+from isthmus.core.endpoint import Member, View
+from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.message import Batch
+from isthmus.join.gateway import JoinGateway
+from isthmus.join.member import GatewayMember, gateway_settings
+from isthmus.join.plan import plans
+from isthmus.join.recovery import NOTHING
+from isthmus.runtime.driver.gateway import GatewayDriver
+from isthmus.runtime.driver.member import Confirms, MemberDriver
+from isthmus.runtime.journal import Head, Journal, read_former
+from isthmus.runtime.link.connection import DEFAULT_LINK_LIMITS, LinkLimits
+from isthmus.runtime.link.link import LinkCallbacks
+from isthmus.runtime.link.links import Links
+from isthmus.runtime.problems import RuntimeProblem
+from isthmus.runtime.systems.acknowledged import AcknowledgedSpec
+from isthmus.runtime.systems.daisy import WINDOW as DAISY_WINDOW
+from isthmus.runtime.systems.group import SystemSpec, group_settings, make_group, start_member
+from isthmus.runtime.transport.address import Address, listen
+from isthmus.runtime.transport.hello import group_tag
+from isthmus.runtime.transport.tls import LinkTls
+from isthmus.topology.model import SUSPECT_AFTER, System, Topology
+from isthmus.topology.read.acknowledged import AcknowledgedTable
+from isthmus.topology.wiring import Link, all_links
+
+REAL_SUSPECT_AFTER: Nanos = 1 * SECOND
+RETRY_AFTER = 2
+"""Suspicion times after which an unanswered `Open` is said again."""
+
+
+class NoAddress(RuntimeProblem):
+    """The topology does not say where something is that has to be found."""
+
+    def __init__(self, file: str, key: str, what: str, example: str) -> None:
+        super().__init__(f"{file}: {key} is missing: {what}. Write {example}.")
+
+
+class Site:
+    """One system of a topology, as its members here see it. `run` names the run and must be the same at all sites."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        system: str,
+        spec: SystemSpec,
+        *,
+        limits: LinkLimits = DEFAULT_LINK_LIMITS,
+        journal_sync: bool = False,
+    ) -> None:
+        self.topology = topology
+        self.system: System = topology.system(system)
+        self.spec = spec
+        self.names = spec.directory()
+        self._plans = plans(topology, system)
+        self._links = list(enumerate(all_links(topology)))
+        self._limits = limits
+        self._journal = journal_of(topology, self.system)
+        self._journal_sync = journal_sync
+        self._recovered = NOTHING
+        if self._journal is not None:
+            self._recovered = read_former(self._journal, spec.life, spec.run, spec.system)
+
+    def is_gateway(self, process: ProcessId) -> bool:
+        return bool(self._plans) and slot_of(process) in self.topology.gateway_slots(self.system.name)
+
+    async def start(
+        self,
+        process: ProcessId,
+        listener: socket,
+        *,
+        on_batch: Callable[[Batch], None] | None = None,
+        on_view: Callable[[View], None] | None = None,
+        joining: bool = False,
+    ) -> MemberDriver:
+        """Start one member of the site; a gateway with its links."""
+        if not self.is_gateway(process):
+            return await start_member(self.spec, process, listener, on_batch=on_batch, on_view=on_view, joining=joining)
+        name = self.names.name(process)
+        with ExitStack() as unless_it_starts:
+            link_listener = self._link_listener(name)
+            if link_listener is not None:
+                unless_it_starts.callback(link_listener.close)
+            tls = self._tls(name)
+            journal = self._open_journal(name)
+            driver = await start_member(
+                self.spec,
+                process,
+                listener,
+                on_view=on_view,
+                joining=joining,
+                role="gateway",
+                make_member=self._gateway_member,
+                make_driver=partial(
+                    GatewayDriver, make_links=partial(self._make_links, process, link_listener, tls), journal=journal
+                ),
+            )
+            unless_it_starts.pop_all()
+        return driver
+
+    def _gateway_member(self, spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
+        settings = gateway_settings(group_settings(spec))
+        group = make_group(spec, process, settings, joining=joining)
+        retry_after = RETRY_AFTER * spec.suspect_after
+        gateway = JoinGateway(
+            process,
+            spec.founders(),
+            self._plans,
+            retry_after,
+            joining=joining,
+            keeping=self._journal is not None,
+            recovered=NOTHING if joining else self._recovered,
+        )
+        return GatewayMember(group, gateway)
+
+    def _open_journal(self, name: ProcessName) -> Journal | None:
+        if self._journal is None:
+            return None
+        spec, process = self.spec, self.names.id(*name)
+        since = 1 if process in spec.founders() else process
+        head = Head(1, spec.run, spec.system, name.process, spec.life, since)
+        return Journal(self._journal, head, self._recovered.done, sync=self._journal_sync)
+
+    # Links.
+
+    def _make_links(
+        self, process: ProcessId, listener: socket | None, tls: LinkTls | None, callbacks: LinkCallbacks
+    ) -> Links:
+        name = self.names.name(process)
+        place = self.names.slots[slot_of(process)]
+        tag = group_tag(self.spec.run)
+        links = Links(process, name, callbacks, group=tag, listener=listener, tls=tls, limits=self._limits)
+        for number, link in self._links:
+            if place in (link.near, link.far):
+                far = link.far if place == link.near else link.near
+                dial = self._where(number, link) if place == link.near else None
+                links.add(number, far, self.names.slots.index(far), dial)
+        return links
+
+    def _where(self, number: LinkId, link: Link) -> Address:
+        """Where the near end of a link finds the far one."""
+        join = self.topology.joins[link.join]
+        if join.dial is not None:
+            first = next(other for other, each in self._links if each.join == link.join)
+            return Address(*join.dial.plus(number - first))
+        address = self.topology.system(link.far.system).takes_links_at(link.far.process)
+        if address is None:
+            raise self._no_link_address(link.far.system)
+        return Address(*address)
+
+    def _link_listener(self, name: ProcessName) -> socket | None:
+        """The socket for the links that this gateway is called on, if there are any."""
+        place = self.names.slots[slot_of(self.names.id(*name))]
+        if all(link.far != place for _, link in self._links):
+            return None
+        address = self.system.takes_links_at(place.process)
+        if address is None:
+            raise self._no_link_address(self.system.name)
+        return listen(Address(*address))
+
+    def _no_link_address(self, system: str) -> NoAddress:
+        key = f"systems.{system}.link-address"
+        return NoAddress(self.topology.file, key, "where its gateways wait for links", 'it as "127.0.0.1:7500"')
+
+    def _tls(self, name: ProcessName) -> LinkTls | None:
+        files = self.system.tls
+        if files is None:
+            return None
+        gateway = name.process.partition("+")[0]
+        base = Path(self.topology.file).parent
+        certificate, key, authority = (
+            base / path.replace("{gateway}", gateway) for path in (files.certificate, files.key, files.authority)
+        )
+        return LinkTls(certificate, key, authority)
+
+
+def journal_of(topology: Topology, system: System) -> Path | None:
+    """The directory of a system's journal; the file says where it is from where the file is."""
+    return None if system.journal is None else Path(topology.file).parent / system.journal
+
+
+def site_spec(
+    topology: Topology, system: System, addresses: Sequence[Address], run: str, **settings: Any
+) -> SystemSpec:
+    """What the members of one system of a topology have to agree on; one address per member, in their order."""
+    members = dict(zip(topology.slots(system.name), system.members, strict=True))
+    if system.daisy is not None:
+        settings.setdefault("window_messages", DAISY_WINDOW)
+    return SystemSpec(
+        run=run,
+        system=system.name,
+        names=tuple(topology.directory().slots),
+        addresses=dict(zip(topology.slots(system.name), addresses, strict=True)),
+        order=system.order,
+        delivery=system.delivery,
+        heartbeat=system.heartbeat,
+        suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
+        keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
+        standby=tuple(slot for slot, name in members.items() if name in system.standby),
+        acknowledged=None if system.acknowledged is None else _acknowledged(system.acknowledged),
+        daisy=None if system.is_addressed else system.daisy,
+        gateways=tuple(topology.gateway_slots(system.name)) if topology.is_joined(system.name) else (),
+        **settings,
+    )
+
+
+def _acknowledged(table: AcknowledgedTable) -> AcknowledgedSpec:
+    """What the file says of it. Which medium carries it is no business of the file."""
+    return AcknowledgedSpec(
+        protocol=table.protocol, act_on=table.act_on, window=table.window, answer_after=table.answer_after
+    )

@@ -1,0 +1,1 @@
+"""Puts the members of each kind of system together: protocol, connections, trace, driver."""

@@ -1,0 +1,81 @@
+"""Runs the processes of a system of clusters over real sockets (docs/design/clusters.md, "For real").
+
+A process sends to one other, and waits where the next processes on the way are too far behind. It has no views and does
+not leave (`addressed.py` says how it ends). It is at rest when it has heard nothing: nobody speaks here unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from socket import socket
+
+from isthmus.core.ids import MILLISECOND, ProcessId
+from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
+from isthmus.hierarchy.clusters.tree import hierarchy_of
+from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
+from isthmus.runtime.driver.recorder import Recorder
+from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.transport.mesh import Mesh
+from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
+from isthmus.topology.model import System, Topology
+
+RETRY_AFTER = 200 * MILLISECOND
+"""TCP loses nothing while a connection lives: what is sent again was lost with one, or dropped at a full buffer."""
+
+
+class ClusterDriver(AddressedDriver):
+    """One process of a system of clusters."""
+
+    def __init__(self, process: ClusterProcess, on_message: OnMessage, mesh: Mesh, recorder: Recorder) -> None:
+        super().__init__(process, mesh, recorder, on_message)
+        self.process = process
+
+    async def send(self, destination: ProcessId, *payloads: bytes) -> int:
+        """Send to one process, as soon as there is credit. Returns the sequence number of the first."""
+        return await self.send_to((destination,), payloads, MAX_PAYLOAD)
+
+    def _accept(self, destinations: tuple[ProcessId, ...], payloads: Sequence[bytes]) -> int:
+        (destination,) = destinations
+        return self.process.send(destination, payloads, self._now(), self._out)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything has been acknowledged that went from here, and nothing waits here."""
+        return not self.process.channels.unacknowledged() and next(self.process.waiting(), None) is None
+
+    def what_is_left(self) -> str:
+        held = sum(1 for _ in self.process.waiting())
+        frames = sum(self.process.channels.unacknowledged().values())
+        return f"{held} messages held, {frames} frames not acknowledged"
+
+    def _received(self, peer: ProcessId, pdus: Sequence[Pdu]) -> None:
+        self.last_busy = self._loop.time()
+        super()._received(peer, pdus)
+
+
+class ClusterSite(AddressedSite[ClusterDriver]):
+    """The processes of one system of clusters that run in this event loop."""
+
+    def __init__(self, topology: Topology, system: System, spec: SystemSpec) -> None:
+        if system.clusters is None:
+            raise ValueError(f"{system.name} has no clusters")
+        super().__init__(topology, spec)
+        self.tree = hierarchy_of(system.clusters, lambda name: self.names.id(system.name, name))
+
+    async def start(
+        self,
+        process: ProcessId,
+        listener: socket,
+        on_message: OnMessage,
+        settings: ClusterSettings | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> ClusterDriver:
+        """Start one process."""
+        endpoint = ClusterProcess(process, self.tree, settings or ClusterSettings(retry_after=RETRY_AFTER))
+        return await self.launch(process, listener, partial(ClusterDriver, endpoint, on_message), limits)
+
+    def describe(self, process: ProcessId) -> str:
+        return ", ".join(each.name or "topmost" for each in self.tree.clusters_of(process))

@@ -1,0 +1,109 @@
+"""Runs the processes of a daisy over real sockets (docs/design/daisy.md, "For real").
+
+A process sends to any set of processes, and waits while too much of what it sent is not stable everywhere. Processes
+may be killed at any time: their groups go on without them. The daisy ends as a whole (`addressed.py`), because a group
+that is gone leaves a seat that nobody holds. A process is at rest where nothing is kept, held or under way; heartbeats
+go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from socket import socket
+from time import monotonic_ns
+
+from isthmus.core.ids import ProcessId
+from isthmus.core.message import MAX_PAYLOAD
+from isthmus.hierarchy.daisy.member import DaisyMember
+from isthmus.hierarchy.daisy.process import DaisyProcess
+from isthmus.hierarchy.daisy.tree import tree_of
+from isthmus.join.member import GatewayMember
+from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
+from isthmus.runtime.driver.member import MemberDriver
+from isthmus.runtime.driver.recorder import Recorder
+from isthmus.runtime.systems.group import SystemSpec, group_settings
+from isthmus.runtime.transport.mesh import Mesh
+from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
+from isthmus.topology.model import System, Topology
+
+WINDOW = 256
+"""Own messages of a process that are not stable everywhere. A message is stable after a few heartbeats, so that is some
+thousand a second of each process; what a new server has to see through stays short."""
+
+
+class DaisyDriver(AddressedDriver):
+    """One process of a daisy."""
+
+    def __init__(self, process: DaisyProcess, on_message: OnMessage, mesh: Mesh, recorder: Recorder) -> None:
+        super().__init__(process, mesh, recorder, on_message)
+        self.process = process
+
+    async def send(self, destinations: Sequence[ProcessId], *payloads: bytes) -> int:
+        """Send to these processes, as soon as there is credit. Returns the sequence number of the first."""
+        chosen = tuple(sorted(set(destinations)))
+        if not chosen or not self.process.tree.knows(chosen):
+            raise ValueError(f"a message to {chosen}: name one or more processes of this system")
+        return await self.send_to(chosen, payloads, MAX_PAYLOAD)
+
+    def _accept(self, destinations: tuple[ProcessId, ...], payloads: Sequence[bytes]) -> int:
+        return self.process.send(destinations, payloads, self._now(), self._out)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything is stable that was sent here, or kept here for others, and nothing is held."""
+        return self.process.is_quiet
+
+    def what_is_left(self) -> str:
+        process = self.process
+        if process.is_outside:
+            return f"not let in yet, with {len(process.waiting_to_send)} messages to send"
+        held = sum(1 for _ in process.waiting())
+        kept = sum(len(level.record.kept) for level in process.levels)
+        changing = ", groups about to change" if process.is_changing else ""
+        return f"{len(process.unstable)} messages not stable, {kept} kept for others, {held} held{changing}"
+
+    def _step_done(self) -> None:
+        super()._step_done()
+        if not self.is_quiet:
+            self.last_busy = self._loop.time()
+
+
+class DaisySite(AddressedSite[DaisyDriver]):
+    """The processes of one daisy that run in this event loop."""
+
+    def __init__(self, topology: Topology, system: System, spec: SystemSpec) -> None:
+        if system.daisy is None:
+            raise ValueError(f"{system.name} is no daisy")
+        super().__init__(topology, spec)
+        self.tree = tree_of(system.daisy, lambda name: self.names.id(system.name, name))
+
+    async def start(
+        self, process: ProcessId, listener: socket, on_message: OnMessage, limits: Limits = DEFAULT_LIMITS
+    ) -> DaisyDriver:
+        """Start one process."""
+        settings = group_settings(self.spec)
+
+        def make(mesh: Mesh, recorder: Recorder) -> DaisyDriver:
+            # Silence counts from here: until all could be reached, it meant that somebody was still starting.
+            endpoint = DaisyProcess(process, self.tree, settings, monotonic_ns())
+            return DaisyDriver(endpoint, on_message, mesh, recorder)
+
+        return await self.launch(process, listener, make, limits)
+
+    def describe(self, process: ProcessId) -> str:
+        """The local group, and the groups above in which it holds a seat now."""
+        daisy = self.drivers[self.names.name(process).process].process
+        if daisy.is_outside:
+            return "not let in yet"
+        groups = (daisy.tree.groups[level.number] for level in daisy.levels)
+        return ", ".join(group.name or ("everybody" if group.is_local else "topmost") for group in groups)
+
+
+def is_at_rest(driver: MemberDriver) -> bool:
+    """Whether a process of a daisy that broadcasts, or its gateway, knows of nothing that is still on its way."""
+    member: object = driver.member
+    if isinstance(member, GatewayMember):
+        if member.gateway.unfinished() and driver.ended is None:
+            return False
+        member = member.group
+    return driver.ended is not None or not isinstance(member, DaisyMember) or member.is_quiet

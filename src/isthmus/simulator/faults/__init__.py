@@ -1,0 +1,1 @@
+"""What goes wrong in a simulated run: drawn from its seed before it starts, then carried out."""

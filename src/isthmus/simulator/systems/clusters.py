@@ -1,0 +1,96 @@
+"""A simulated system of clusters: its processes, their application, and what goes wrong with them.
+
+Processes write to single processes and answer in chains. The network loses, duplicates, reorders and is cut for a
+while; all that is within the model. A crash is not: it leaves a causal gap, and then the run says what is held, and
+why (docs/design/clusters.md, "A crash").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.core.ids import ProcessId
+from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
+from isthmus.hierarchy.clusters.tree import hierarchy_of
+from isthmus.simulator.faults.nemesis import Nemesis
+from isthmus.simulator.faults.plan import Crash, FaultPlan
+from isthmus.simulator.systems.addressed import (
+    AddressedApplication,
+    AddressedSystem,
+    OpenLog,
+    Writer,
+    no_batches,
+    nobody_comes_back,
+)
+from isthmus.simulator.world import Host, World
+from isthmus.topology.model import System, Topology
+from isthmus.topology.read.clusters import ClusterTable
+from isthmus.trace.writer import ProcessLog
+
+WINDOW = 12
+"""Frames without acknowledgement: small, so that back-pressure is met in short runs."""
+
+
+class ClusterApplication(AddressedApplication):
+    """Every message is for one process."""
+
+    def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
+        return (target,)
+
+
+class ClusterNemesis(Nemesis):
+    """Faults of a system without views. A crash always leaves the model, so it is made to hurt: it hits relays."""
+
+    def __init__(self, world: World, slots: list[int], plan: FaultPlan, relays: list[int]) -> None:
+        super().__init__(world, slots, plan, revive=nobody_comes_back)
+        self._relays = relays
+
+    def _has_majority(self, slots: set[int]) -> bool:
+        """Nobody is ever left out: what was not acknowledged is sent again when the partition is over."""
+        return True
+
+    def _crash(self, crash: Crash) -> None:
+        candidates = self._relays or list(self.slots)
+        host = self.world.hosts[candidates[crash.slot % len(candidates)]]
+        if host.alive and host.doomed is None:
+            host.doomed = crash.progress
+
+
+class SimulatedClusters(AddressedSystem):
+    """Starts the processes of one system of clusters."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        system: System,
+        clusters: ClusterTable,
+        world: World,
+        seed: int,
+        open_log: OpenLog,
+        *,
+        tight: bool,
+    ) -> None:
+        super().__init__(topology, system, world)
+        self.tree = hierarchy_of(clusters, self.by_name.__getitem__)
+        self.application = self._applied(ClusterApplication, seed)
+        relays = [slot for slot in self.slots if self.tree.is_relay(slot)]
+        self.nemesis = ClusterNemesis(world, self.slots, self._plan(seed), relays)
+        self._settings = ClusterSettings(2 * system.heartbeat, WINDOW if tight else ClusterSettings().window)
+        self._start(self._make, open_log)
+
+    def _make(self, slot: ProcessId, log: ProcessLog) -> Host:
+        endpoint = ClusterProcess(slot, self.tree, self._settings)
+        return Host(endpoint, log, no_batches, self.application.on_addressed)
+
+    def beyond_the_model(self) -> str:
+        """Who has crashed: only the processes on its way have a message, so nothing is promised any more."""
+        for slot in self.slots:
+            if not self.world.hosts[slot].alive:
+                return f"{self._name(slot)} has crashed, and clusters promise nothing then (the causal gap)"
+        return ""
+
+    def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
+        assert isinstance(host.endpoint, ClusterProcess)
+        for peer, frames in host.endpoint.channels.unacknowledged().items():
+            return f"has frames that {self._name(peer)} has not acknowledged: {frames}"
+        return ""

@@ -1,0 +1,84 @@
+"""A simulated daisy whose messages are for everybody: a broadcast system like a group, perhaps with gateways.
+
+Its application, its gateways and its logs are those of any system; what may go wrong with it is what a daisy survives
+(docs/design/daisy-joins.md, "Model").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from isthmus.core.endpoint import View
+from isthmus.core.ids import ProcessId
+from isthmus.hierarchy.daisy.member import DaisyMember, daisy_member
+from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
+from isthmus.join.member import GatewayMember
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
+from isthmus.simulator.faults.nemesis import member_of
+from isthmus.simulator.faults.plan import FaultPlan
+from isthmus.simulator.systems.daisy import not_settled, not_with_the_others
+from isthmus.simulator.systems.group import SimulatedSystem, not_confirmed
+from isthmus.simulator.world import Host
+
+
+class SimulatedBroadcastDaisy(SimulatedSystem):
+    """Starts the processes of one daisy. Nobody comes back to it."""
+
+    @cached_property
+    def tree(self) -> DaisyTree:
+        assert self.system.daisy is not None, f"{self.system.name} is no daisy"
+        slots = self.topology.slots(self.system.name)
+        return tree_of(self.system.daisy, dict(zip(self.system.members, slots, strict=True)).__getitem__)
+
+    def _make_nemesis(self, plan: FaultPlan) -> DaisyNemesis:
+        return DaisyNemesis(self.world, self.slots, plan, self._spare)
+
+    def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> DaisyMember:
+        return daisy_member(process, self.tree, self.gateways, settings, self.world.now)
+
+    def _first_view(self, host: Host) -> View:
+        return _member_of(host).view
+
+    def revive_gateways(self) -> None:
+        """Who is gone stays away: the others have to do."""
+
+    def _spare(self, slots: Collection[int]) -> bool:
+        """As nobody comes back, a join needs a link that both its ends are left of."""
+        return super()._spare(slots) and all(
+            any(end.near not in slots and self._serves(end.near) and self._far_is_there(end.far) for end in plan.links)
+            for plan in self.joins
+        )
+
+    def _far_is_there(self, slot: int) -> bool:
+        """Whether the gateway at the far end of a link is there, or another will take its place in the end."""
+        host = self.world.hosts.get(slot)
+        if host is None or not isinstance(host.endpoint, GatewayMember):
+            return True
+        return not isinstance(host.endpoint.group, DaisyMember) or (host.alive and host.doomed is None)
+
+    def beyond_the_model(self) -> str:
+        for plan in self.joins:
+            if not any(self._is_there(end.near) and self._far_is_there(end.far) for end in plan.links):
+                return f"join {plan.join} of {self.system.name} has lost every link"
+        return super().beyond_the_model()
+
+    def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
+        process, member = daisy_of(host), _member_of(host)
+        if reason := not_with_the_others(process, list(map(daisy_of, living)), self._name):
+            return reason
+        for hold in process.waiting():
+            return f"holds batch {hold.batch.number} of {self._name(hold.batch.sender)}: {hold.reason}"
+        if member.unfinished():
+            return f"has {member.unfinished()} messages that are not stable"
+        return not_settled(process) or not_confirmed(host)
+
+    def _name(self, process: ProcessId) -> str:
+        return str(self.world.names.name(process))
+
+
+def _member_of(host: Host) -> DaisyMember:
+    member = member_of(host)
+    assert isinstance(member, DaisyMember)
+    return member

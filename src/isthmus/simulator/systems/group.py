@@ -1,0 +1,254 @@
+"""One simulated system: its processes and gateways, their application, and what goes wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+
+from isthmus.core.endpoint import Member, View
+from isthmus.core.ids import LIFE, ProcessId, incarnation_of
+from isthmus.join.gateway import JoinGateway
+from isthmus.join.member import GatewayMember, Group, gateway_settings
+from isthmus.join.plan import JoinPlan, plans
+from isthmus.join.recovery import NOTHING
+from isthmus.join.share import Counted, Sequenced
+from isthmus.ordering.acknowledged.member import make_member
+from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.orders.table import ORDERS
+from isthmus.simulator.faults.daisy import DaisyNemesis
+from isthmus.simulator.faults.lives import Lives
+from isthmus.simulator.faults.nemesis import Nemesis, group_of
+from isthmus.simulator.faults.plan import FaultPlan, draw_plan
+from isthmus.simulator.media import Medium, MediumName
+from isthmus.simulator.workload import Application
+from isthmus.simulator.world import Host, World
+from isthmus.topology.model import System, Topology
+from isthmus.trace.schema import Role
+from isthmus.trace.writer import ProcessLog
+
+SIMULATED_WINDOW = 512
+"""Small, so that back-pressure is met in short runs."""
+
+JOINED_WINDOW = 20
+"""Smaller still where systems are joined: what a process sends counts until the last of them has it."""
+
+JOIN_WINDOW = 24
+JOIN_BLOCK = 3
+JOIN_ENOUGH_BLOCKS = 3
+"""Small for the same reason: the window of a join gets full, every burst is spread over several links, and what is too
+little for a further block has to gather."""
+
+LogFactory = Callable[[ProcessId, Role], ProcessLog]
+
+
+class SimulatedSystem:
+    """Starts the members of one system and keeps starting new ones where a fault plan wants it."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        system: System,
+        world: World,
+        seed: int,
+        open_log: LogFactory,
+        names: list[str],
+        *,
+        tight: bool,
+    ) -> None:
+        self._tight = tight and bool(topology.joins)
+        self.topology = topology
+        self.system = system
+        self.world = world
+        self.slots = list(topology.slots(system.name))
+        self.gateways = set(topology.gateway_slots(system.name)) if topology.joins else set()
+        self.joins: tuple[JoinPlan, ...] = plans(topology, system.name) if topology.joins else ()
+        self._open_log = open_log
+        self._incarnations: dict[int, int] = {}
+        simulation = topology.simulation
+        self.application = Application(
+            world, Random(f"workload {seed} {system.name}"), simulation.workload, simulation.duration
+        )
+        self.settings = GroupSettings(
+            heartbeat=system.heartbeat,
+            suspect_after=system.suspect_after,
+            retry_after=2 * system.heartbeat,
+            uniform=system.delivery == "uniform",
+            window_messages=JOINED_WINDOW if self._tight else SIMULATED_WINDOW,
+            keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
+        )
+        if system.acknowledged is not None:
+            kind: MediumName = "1C" if system.acknowledged.protocol == "to" else "MC"
+            rng = Random(f"medium {seed} {system.name}")
+            medium = Medium(kind, world.network, rng, simulation.network.bandwidth, system.acknowledged.window)
+            world.media.update(dict.fromkeys(self.slots, medium))
+        self.lives = Lives(world, self.slots, self.gateways, self._begin_life)
+        senders = simulation.workload.senders
+        self._senders = {
+            slot
+            for slot in topology.process_slots(system.name)
+            if senders is None or names[slot] in {str(sender) for sender in senders}
+        }
+        plan = draw_plan(
+            Random(f"faults {seed} {system.name}"),
+            simulation.faults,
+            simulation.network,
+            self.slots,
+            simulation.duration,
+            system.suspect_after,
+        )
+        self.nemesis = self._make_nemesis(plan)
+        for slot in self.slots:
+            self._start(slot, joining=False)
+        if system.journal is not None:
+            rng = Random(f"lives {seed} {system.name}")
+            self.lives.schedule(rng, simulation.faults, simulation.duration, system.suspect_after)
+
+    def _make_nemesis(self, plan: FaultPlan) -> Nemesis | DaisyNemesis:
+        return Nemesis(self.world, self.slots, plan, self._revive, self._spare)
+
+    def _begin_life(self) -> None:
+        """All processes died, and all are started again, as new ones."""
+        self._incarnations = dict.fromkeys(self.slots, self.lives.life * LIFE)
+        for slot in self.slots:
+            self._start(slot, joining=False)
+        for slot in self.slots:
+            host = self.world.hosts[slot]
+            if isinstance(host.endpoint, GatewayMember):
+                # As for real: a link is down until it says that it is up.
+                for link in host.endpoint.gateway.links:
+                    self.world.step(host, host.endpoint.link_down, link)
+            self.world.on_view(host)
+
+    def _start(self, slot: int, *, joining: bool) -> None:
+        process = incarnation_of(slot, self._incarnations.get(slot, 0))
+        is_gateway = slot in self.gateways
+        log = self._open_log(process, "gateway" if is_gateway else "app")
+        host = Host(self._endpoint(process, is_gateway, joining), log, self._on_batch(is_gateway))
+        if is_gateway and self.settings.keepers:
+            self.lives.open_journal(host)
+        log.event("join" if joining or self.lives.life else "start", self.world.now)
+        if not joining:
+            host.view = self._first_view(host)
+            members = tuple(str(self.world.names.name(member)) for member in host.view.members)
+            log.event("view", self.world.now, peer=str(host.view.number), destinations=members)
+        self.world.start(host)
+        if slot in self._senders:
+            self.application.begin(host)
+
+    def _first_view(self, host: Host) -> View:
+        return View(1, tuple(self.lives.founders()))
+
+    def _endpoint(self, process: ProcessId, is_gateway: bool, joining: bool) -> Member:
+        if not is_gateway:
+            return self._member(process, self.settings, joining)
+        settings = gateway_settings(self.settings)
+        group = self._member(process, settings, joining)
+        retry_after = 2 * settings.suspect_after
+        gateway = JoinGateway(
+            process,
+            self.lives.founders(),
+            self.joins,
+            retry_after,
+            joining=joining,
+            keeping=bool(self.settings.keepers),
+            recovered=NOTHING if joining else self.lives.recovered,
+        )
+        if self._tight:
+            _tighten(gateway)
+        return GatewayMember(group, gateway)
+
+    def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> Group:
+        founders, now = self.lives.founders(), self.world.now
+        table = self.system.acknowledged
+        if table is None:
+            return GroupMember(process, founders, ORDERS[self.system.order], settings, now, joining=joining)
+        return make_member(table.protocol, process, founders, table.settings(), settings, now, joining=joining)
+
+    def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
+        return _nothing if is_gateway else self.application.on_batch
+
+    def _revive(self, slot: int) -> None:
+        self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
+        if slot in self.gateways:
+            self.world.sometimes.reach("gateway came back")
+        self._start(slot, joining=True)
+
+    def revive_gateways(self) -> None:
+        """What an operator does in the end: every gateway that is gone is started anew."""
+        for slot in sorted(self.gateways):
+            if not self.world.hosts[slot].alive:
+                self._revive(slot)
+
+    def _spare(self, slots: Collection[int]) -> bool:
+        """A join needs, at all times, a gateway on each side that knows what is outstanding."""
+        return all(any(fellow not in slots and self._serves(fellow) for fellow in plan.fellows) for plan in self.joins)
+
+    def _serves(self, slot: int) -> bool:
+        host = self.world.hosts[slot]
+        return self._is_there(slot) and host.doomed is None and not group_of(host).membership.leaving
+
+    def _is_there(self, slot: int) -> bool:
+        host = self.world.hosts[slot]
+        assert isinstance(host.endpoint, GatewayMember)
+        return host.alive and host.endpoint.gateway.is_caught_up
+
+    def beyond_the_model(self) -> str:
+        """How the system has come into a state in which nothing is promised any more, in words; empty if it has not.
+
+        The nemesis never does that on purpose, but it cannot foresee everything: a group may leave out more members
+        than a partition cut off, or go on with fewer than it had when a crash was drawn. A group without a quorum
+        stands still, and a join that has lost every gateway of a side has lost what it had not carried.
+        """
+        if self.lives.is_dead:
+            return ""
+        if who := self.nemesis.without_quorum():
+            return f"{who} of {self.system.name} has lost its quorum"
+        for plan in self.joins:
+            if not any(map(self._is_there, plan.fellows)):
+                return f"{self.system.name} has lost every gateway of join {plan.join}"
+        return ""
+
+    def unfinished(self) -> str:
+        """What a living process is not done with, in words; empty when all are."""
+        living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
+        for host in living:
+            reason = self._unfinished_at(host, living)
+            if reason:
+                return f"{self.world.names.name(host.id)} {reason}"
+        return ""
+
+    def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
+        names = self.world.names
+        if host.view is None:
+            return "is not let in"
+        if set(host.view.members) != {each.id for each in living}:
+            members = ", ".join(names.name(member).process for member in host.view.members)
+            return f"is in view {host.view.number} of {members}, which are not all that live"
+        group = group_of(host)
+        for hold in group.waiting():
+            return f"holds batch {hold.batch.number} of {names.name(hold.batch.sender)}: {hold.reason}"
+        if group.unfinished():
+            return f"has {group.unfinished()} messages that are not stable"
+        return not_confirmed(host)
+
+
+def not_confirmed(host: Host) -> str:
+    """What a gateway has to see through yet, in words; empty if there is nothing."""
+    if isinstance(host.endpoint, GatewayMember) and host.endpoint.gateway.unfinished():
+        return f"has {host.endpoint.gateway.unfinished()} messages that the far side has not confirmed"
+    return ""
+
+
+def _tighten(gateway: JoinGateway) -> None:
+    for export in gateway.exports.values():
+        share = export.share
+        if isinstance(share, Sequenced):
+            share.window, share.block_messages = JOIN_WINDOW, JOIN_BLOCK
+            share.enough_blocks = JOIN_ENOUGH_BLOCKS
+        elif isinstance(share, Counted):
+            share.window, share.stripe = JOIN_WINDOW, JOIN_BLOCK
+
+
+def _nothing(host: Host, batch: object) -> None:
+    """Gateways' own deliveries are not application events."""

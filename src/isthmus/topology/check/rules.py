@@ -1,0 +1,329 @@
+"""The rules of the papers, and of common sense, that a topology must keep.
+
+Every check looks at the whole topology and returns all that it finds. A rule of the papers carries its section, so that
+somebody who is refused can read why. Checks that need sound names (sets, links, paths) are left out for a join
+whose systems do not exist: one cause, one line.
+"""
+
+from __future__ import annotations
+
+from isthmus.core.ids import SLOT_BITS, ProcessName
+from isthmus.topology.check.names import give_gateways, unknown_gateway, unknown_process, unknown_system
+from isthmus.topology.check.paths import check_paths
+from isthmus.topology.model import REST, Address, Join, System, Topology, TransferSet
+from isthmus.topology.problem import Problem, Report, listing
+from isthmus.topology.wiring import named_pairs
+
+
+def check(topology: Topology) -> list[Problem]:
+    """Everything that is wrong with a topology, and everything that deserves a warning."""
+    report = Report(topology.file)
+    _check_systems(report, topology)
+    sound = [_check_ends(report, topology, index) for index in range(len(topology.joins))]
+    for index, join in enumerate(topology.joins):
+        if sound[index]:
+            _check_order(report, topology, index)
+            _check_assign(report, topology, index)
+            if _check_sets(report, topology, index) and join.assign != "paths":
+                _check_links(report, topology, index)
+    _check_cycles(report, topology, sound)
+    if topology.paths:
+        check_paths(report, topology)
+    _check_senders(report, topology)
+    _check_clusters(report, topology)
+    _check_daisies(report, topology)
+    if all(sound) and not any(system.is_addressed for system in topology.systems):
+        _check_islands(report, topology)
+    return report.problems
+
+
+def _check_systems(report: Report, topology: Topology) -> None:
+    if not topology.systems:
+        report.refuse("systems", "there is no system", "add [systems.NAME] with a kind")
+    slots = sum(len(system.members) for system in topology.systems)
+    if slots > 1 << SLOT_BITS:
+        report.refuse("systems", f"{slots} processes and gateways, {1 << SLOT_BITS} fit", "use several topologies")
+    taken: dict[Address, str] = {}
+    for system in topology.systems:
+        _check_ports(report, taken, system, "address", system.address, len(system.members))
+        _check_ports(report, taken, system, "link-address", system.link_address, len(system.gateways))
+
+
+def _check_ports(
+    report: Report, taken: dict[Address, str], system: System, key: str, first: Address | None, count: int
+) -> None:
+    own = [first.plus(place) for place in range(count)] if first is not None else []
+    clash = next((address for address in own if address in taken), None)
+    if clash is not None:
+        reason = f"{clash} is taken by {taken[clash]}: everybody listens on a port of its own"
+        report.refuse(f"systems.{system.name}.{key}", reason, f"choose {len(own)} free ports in a row")
+    taken.update(dict.fromkeys(own, system.name))
+
+
+def _check_ends(report: Report, topology: Topology, index: int) -> bool:
+    """Are there two different systems, with gateways, and is this their only join?"""
+    join = topology.joins[index]
+    key = f"joins[{index}].between"
+    unknown = [unknown_system(report, topology, f"{key}[{place}]", name) for place, name in enumerate(join.between)]
+    if any(unknown):
+        return False
+    if join.between[0] == join.between[1]:
+        report.refuse(key, f"{join.between[0]} is joined with itself", "name two different systems")
+        return False
+    for earlier in range(index):
+        if set(topology.joins[earlier].between) == set(join.between):
+            reason = f"{listing(join.between)} are joined already, by joins[{earlier}]"
+            report.refuse(key, reason, f"remove this join, and set joins[{earlier}].links for more links")
+            return False
+    sound = True
+    for place, name in enumerate(join.between):
+        if topology.system(name).clusters is not None:
+            reason = f"{name} is made of clusters: its messages go to one process each, and a join carries broadcasts"
+            report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.clusters")
+            sound = False
+        elif topology.system(name).is_addressed:
+            reason = f"{name} is a daisy: its messages go to some processes each, and a join carries broadcasts"
+            way_out = f'write systems.{name}.daisy.audience = "everybody" if they are for all, or remove this join'
+            report.refuse(f"{key}[{place}]", reason, way_out)
+            sound = False
+        elif not topology.system(name).gateways:
+            report.refuse(f"{key}[{place}]", f"{name} has no gateway to join it by", give_gateways(name))
+            sound = False
+    near, far = map(topology.system, join.between)
+    if (near.tls is None) != (far.tls is None):
+        plain = near if near.tls is None else far
+        reason = f"{plain.name} has no TLS and the other side has: no link between them would open"
+        report.refuse(key, reason, f"add [systems.{plain.name}.tls], or remove it from the other")
+    return sound
+
+
+def _check_order(report: Report, topology: Topology, index: int) -> None:
+    join = topology.joins[index]
+    key = f"joins[{index}].order"
+    if join.order == "total":
+        reason = "totally ordered systems cannot be interconnected (message-passing, Theorem 1)"
+        report.refuse(key, reason, 'use order = "causal"; inside each system the order stays total', "protocol")
+    weak = [name for name in join.between if topology.system(name).order == "fifo"]
+    if join.order == "causal" and weak:
+        reason = (
+            f"a causal join needs causal systems, and {listing(weak)} {'is' if len(weak) == 1 else 'are'} only FIFO"
+        )
+        way_out = f'set systems.{weak[0]}.order = "causal" if it is, or joins[{index}].order = "fifo"'
+        report.refuse(key, f"{reason} (parallel, Sect. 5)", way_out, "protocol")
+
+
+def _check_assign(report: Report, topology: Topology, index: int) -> None:
+    join = topology.joins[index]
+    key = f"joins[{index}]"
+    if join.assign == "uncoordinated":
+        if join.order == "fifo":
+            reason = "uncoordinated is a way to break causal order, and this join is FIFO"
+            report.refuse(f"{key}.assign", reason, 'use assign = "transfer-sets"')
+        else:
+            reason = "gateways that are not coordinated break causal order (parallel, Theorem 2)"
+            way_out = 'use assign = "striped", or simulate it with a top-level unsafe = true'
+            report.refuse(f"{key}.assign", reason, way_out, "protocol")
+    if join.assign == "paths" and not topology.paths:
+        report.refuse(f"{key}.assign", "there are no paths", 'add [[paths]], or use assign = "transfer-sets"')
+    if topology.paths:
+        if join.order != "fifo":
+            reason = f"paths keep FIFO order only, and this join is {join.order}"
+            report.refuse(f"{key}.order", reason, 'remove [[paths]], or use order = "fifo"')
+        if join.assign != "paths":
+            reason = "with [[paths]] every join is in path mode"
+            report.refuse(f"{key}.assign", reason, f"remove {key}.assign, or all [[paths]]")
+        for name, given in (("links", join.links is not None), ("transfer-sets", bool(join.sets))):
+            if given:
+                report.refuse(f"{key}.{name}", "with [[paths]] the paths name the links", f"remove {key}.{name}")
+    elif join.assign == "striped" and join.sets:
+        way_out = 'remove them, or use assign = "transfer-sets"'
+        report.refuse(_sets_key(join, index), 'transfer sets are not used with assign = "striped"', way_out, "warning")
+
+
+def _sets_key(join: Join, index: int) -> str:
+    simple = any(each.to is None for each in join.sets)
+    return f"joins[{index}].{'transfer-sets' if simple else 'sets'}"
+
+
+def _check_sets(report: Report, topology: Topology, index: int) -> bool:
+    """Do the sets name what exists, and divide the processes of a side: each in one set, none in two?"""
+    join = topology.joins[index]
+    sound = True
+    for each in join.sets:
+        key = each.key.removesuffix(".processes")
+        ends = [(f"{key}.from" if each.to else key, each.gateway), (f"{key}.to", each.to or each.gateway)]
+        for end_key, end in ends if each.to else ends[:1]:
+            if end.system not in join.between:
+                report.refuse(end_key, f"{end} is in neither of {listing(join.between)}", "name a gateway of these two")
+                sound = False
+            elif unknown_gateway(report, topology, end_key, end):
+                sound = False
+        if each.to is not None and each.gateway.system == each.to.system:
+            report.refuse(f"{key}.to", "a link connects two different systems", "name a gateway of the other system")
+            sound = False
+        for place, process in enumerate(each.processes):
+            process_key = f"{each.key}[{place}]"
+            if unknown_process(report, topology, process_key, process):
+                sound = False
+            elif process.system != each.gateway.system and process.system in join.between:
+                reason = f"{process} is on the other side of this join"
+                report.refuse(process_key, reason, f"name a process that comes by way of {each.gateway.system}")
+                sound = False
+    if sound:
+        for side in join.between:
+            _check_division(report, topology, index, topology.system(side))
+    return sound
+
+
+def _check_division(report: Report, topology: Topology, index: int, side: System) -> None:
+    join = topology.joins[index]
+    sets = [each for each in join.sets if each.gateway.system == side.name]
+    if not sets:
+        return
+    rule = "(parallel, Sect. 3)"
+    first: dict[ProcessName, TransferSet] = {}
+    for each in sets:
+        for place, process in enumerate(each.processes):
+            if process not in first:
+                first[process] = each
+                continue
+            key = f"{each.key}[{place}]"
+            earlier = first[process]
+            if process.process == REST:
+                report.refuse(key, f'"{REST}" is in two transfer sets of {side.name}', "all others can go one way only")
+                continue
+            where = f"that of {earlier.gateway} and that of {each.gateway}"
+            report.refuse(key, f"{process} is in two transfer sets, {where} {rule}", "remove it from one", "protocol")
+    if ProcessName(side.name, REST) in first:
+        return
+    for name in side.processes:
+        if ProcessName(side.name, name) not in first:
+            reason = f"{side.name}/{name} is in no transfer set {rule}"
+            report.refuse(_sets_key(join, index), reason, f'add it to one, or "{REST}" for all others', "protocol")
+
+
+def _check_links(report: Report, topology: Topology, index: int) -> None:
+    join = topology.joins[index]
+    if not isinstance(join.links, int):
+        return
+    key = f"joins[{index}].links"
+    named = len(named_pairs(topology, index))
+    if named > join.links:
+        report.refuse(key, f"the transfer sets need {named} links, not {join.links}", f"write links = {named}")
+    near, far = (len(topology.system(name).gateways) for name in join.between)
+    if join.links > near * far:
+        reason = f"{join.links} links, but {near} gateways of {join.between[0]} and {far} of {join.between[1]} "
+        reason += f"make only {near * far} pairs"
+        report.refuse(key, reason, f"write links = {near * far}, or add gateways")
+
+
+def _check_cycles(report: Report, topology: Topology, sound: list[bool]) -> None:
+    """The joins must form a forest, except FIFO joins in path mode.
+
+    Joins are added one by one; one that connects what is connected already closes a cycle. Causal ones come first, so
+    that a cycle of causal joins alone is always named as such.
+    """
+    if topology.paths:
+        return
+    tree: dict[str, list[tuple[str, int]]] = {system.name: [] for system in topology.systems}
+    sequence = sorted(range(len(topology.joins)), key=lambda each: topology.joins[each].order == "fifo")
+    for index in sequence:
+        if not sound[index]:
+            continue
+        start, end = topology.joins[index].between
+        way = _way(tree, start, end)
+        if way is None:
+            tree[start].append((end, index))
+            tree[end].append((start, index))
+            continue
+        systems = " - ".join([start, *(name for name, _ in way), start])
+        orders = {topology.joins[each].order for each in [index, *(number for _, number in way)]}
+        key = f"joins[{index}].between"
+        if orders == {"fifo"}:
+            reason = (
+                f"closes the cycle {systems} of FIFO joins: a message would reach a system twice (parallel, Sect. 4)"
+            )
+            way_out = "remove one of these joins, or add [[paths]] for every process"
+        else:
+            kind = "causal joins" if "fifo" not in orders else "joins, not all FIFO"
+            reason = f"closes the cycle {systems} of {kind} (parallel, Lemma 1)"
+            way_out = "remove one of these joins"
+        report.refuse(key, reason, way_out, "protocol")
+
+
+def _way(tree: dict[str, list[tuple[str, int]]], start: str, end: str) -> list[tuple[str, int]] | None:
+    """The walk from `start` to `end`: each step as (system arrived at, join taken); None when there is none."""
+    came: dict[str, tuple[str, int]] = {}
+    waiting = [start]
+    for name in waiting:
+        for neighbour, index in tree[name]:
+            if neighbour != start and neighbour not in came:
+                came[neighbour] = (name, index)
+                waiting.append(neighbour)
+    if end not in came:
+        return None
+    walk = []
+    while end != start:
+        previous, index = came[end]
+        walk.append((end, index))
+        end = previous
+    return walk[::-1]
+
+
+def _check_senders(report: Report, topology: Topology) -> None:
+    for place, sender in enumerate(topology.simulation.workload.senders or ()):
+        unknown_process(report, topology, f"simulation.workload.senders[{place}]", sender)
+
+
+def _check_clusters(report: Report, topology: Topology) -> None:
+    """Clusters stand alone, and they have no views: nobody comes, goes or begins a second life."""
+    joined = {name for join in topology.joins for name in join.between}
+    clustered = [system.name for system in topology.systems if system.clusters is not None]
+    for name in clustered:
+        if len(topology.systems) > 1 and name not in joined:
+            reason = "nothing can join a system of clusters to the others here"
+            report.refuse(f"systems.{name}.clusters", reason, "give it a file of its own")
+    exploration = topology.exploration
+    addressed = any(system.is_addressed for system in topology.systems)
+    if addressed and exploration.sends is not None:
+        reason = f"in a {'system of clusters' if clustered else 'daisy'} a message has a destination"
+        report.refuse("exploration.sends", reason, 'write messages = [{ from = "s/p", to = "s/q" }]')
+    if exploration.messages and not addressed:
+        reason = "only in a system of clusters or in a daisy has a message a destination"
+        report.refuse("exploration.messages", reason, 'write sends = ["s/p"]')
+    if clustered and any(each.also for each in exploration.messages):
+        report.refuse("exploration.messages", "in clusters a message is for one process", 'remove "also"')
+    faults = topology.simulation.faults
+    for key, count in (("joins", faults.joins), ("leaves", faults.leaves), ("restarts", faults.restarts)):
+        if clustered and count:
+            report.refuse(f"simulation.faults.{key}", "the processes of clusters never change", "remove it")
+
+
+def _check_daisies(report: Report, topology: Topology) -> None:
+    """A daisy stands alone if its messages are for some, and who is gone from it does not come back."""
+    joined = {name for join in topology.joins for name in join.between}
+    daisies = [system for system in topology.systems if system.daisy is not None]
+    for system in daisies:
+        if len(topology.systems) > 1 and system.is_addressed and system.name not in joined:
+            reason = "nothing can join a daisy to the others here, whose messages are for some processes each"
+            report.refuse(f"systems.{system.name}.daisy", reason, "give it a file of its own")
+    faults = topology.simulation.faults
+    for key, count in (("joins", faults.joins), ("restarts", faults.restarts)):
+        if daisies and count and len(daisies) == len(topology.systems):
+            report.refuse(f"simulation.faults.{key}", "nobody comes back to a daisy", "remove it")
+
+
+def _check_islands(report: Report, topology: Topology) -> None:
+    if not topology.systems:
+        return
+    neighbours: dict[str, set[str]] = {system.name: set() for system in topology.systems}
+    for join in topology.joins:
+        neighbours[join.between[0]].add(join.between[1])
+        neighbours[join.between[1]].add(join.between[0])
+    reached = [topology.systems[0].name]
+    for name in reached:
+        reached += sorted(neighbours[name].difference(reached))
+    apart = [system.name for system in topology.systems if system.name not in reached]
+    if apart:
+        reason = f"nothing joins {listing(apart)} to {reached[0]}, so no message goes from one to the other"
+        report.refuse("joins", reason, f"add [[joins]] between {reached[0]} and {apart[0]}", "warning")

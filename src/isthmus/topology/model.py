@@ -1,0 +1,194 @@
+"""A topology: systems, joins and paths, as their author named them.
+
+This is what a topology file says once it has been read, no more: names, counts and choices. Which links follow from
+it, and who forwards whose messages over them, is worked out in `wiring`; whether the papers allow it, in
+`topology_checks`. `docs/design/topology.md` explains the file.
+
+Inside the protocols processes are integers; `Topology.directory` is where the names turn into slots. Slots are given
+out in the order of the file, system by system, processes before gateways, so that the same file always gives the
+same ids.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.topology.read.acknowledged import AcknowledgedTable
+from isthmus.topology.read.clusters import ClusterTable
+from isthmus.topology.read.daisy import DaisyTable
+from isthmus.topology.read.exploration import Exploration
+from isthmus.topology.read.simulation import Simulation
+
+Kind: TypeAlias = Literal["embedded", "redis", "nats", "rabbitmq"]
+Order: TypeAlias = Literal["fifo", "causal", "total"]
+Delivery: TypeAlias = Literal["uniform", "fast"]
+Assign: TypeAlias = Literal["striped", "transfer-sets", "paths", "uncoordinated"]
+
+KINDS: tuple[Kind, ...] = ("embedded", "redis", "nats", "rabbitmq")
+ORDERS: tuple[Order, ...] = ("fifo", "causal", "total")
+"""Weakest first. Each contains those before it: total order here is always causal (a log, or the embedded group)."""
+
+SUSPECT_AFTER: Nanos = 200 * MILLISECOND
+"""Unless a file says otherwise. A real run then takes longer, since operating systems have other things to do."""
+
+REST = "*"
+"""In place of a process: every process that comes this way and that no other set or path names."""
+
+
+class Address(NamedTuple):
+    """Where the first of several listens; the next ones listen on the ports after it."""
+
+    host: str
+    port: int
+
+    def plus(self, ports: int) -> Address:
+        return Address(self.host, self.port + ports)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TlsFiles(Struct, frozen=True, kw_only=True):
+    """Where the gateways of a system find what TLS needs; `{gateway}` stands for the name of each."""
+
+    certificate: str
+    key: str
+    authority: str
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """One broadcast system. A broker's processes may be unknown: its clients need not be listed.
+
+    Members on `standby` are not there at the start; they may come, and go, while the system runs. With `clusters` it is
+    no broadcast system: its messages go from one process to one other (docs/design/clusters.md). With `daisy` it is one
+    only where every message is for everybody (docs/design/daisy-joins.md). With `acknowledged` it is a group over a
+    broadcast medium (docs/design/to-po.md).
+    """
+
+    name: str
+    kind: Kind
+    order: Order
+    processes: tuple[str, ...] = ()
+    gateways: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
+    url: str | None = None
+    stream: str | None = None
+    address: Address | None = None
+    link_address: Address | None = None
+    tls: TlsFiles | None = None
+    journal: str | None = None
+    delivery: Delivery = "uniform"
+    heartbeat: Nanos = 20 * MILLISECOND
+    suspect_after: Nanos = SUSPECT_AFTER
+    clusters: ClusterTable | None = None
+    daisy: DaisyTable | None = None
+    acknowledged: AcknowledgedTable | None = None
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Processes, then gateways: the order of their slots and of their ports."""
+        return self.processes + self.gateways
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether its messages are for some processes each, so that it is no broadcast system."""
+        return self.clusters is not None or (self.daisy is not None and self.daisy.options.audience == "some")
+
+    @property
+    def founders(self) -> tuple[str, ...]:
+        """The members that the system begins with."""
+        return tuple(member for member in self.members if member not in self.standby)
+
+    def listens_at(self, member: int) -> Address | None:
+        """The address of the member with this index, if the file gives one."""
+        return self.address and self.address.plus(member)
+
+    def takes_links_at(self, gateway: str) -> Address | None:
+        """Where a gateway waits for links, if the file says so."""
+        return self.link_address and self.link_address.plus(self.gateways.index(gateway))
+
+
+class TransferSet(Struct, frozen=True, kw_only=True):
+    """set_w(isp_v) and link_w(isp_v) of parallel, Sect. 3: `gateway` forwards the messages of `processes` to `to`.
+
+    `to` None leaves the far gateway to `wiring`. `key` is where the processes stand in the file.
+    """
+
+    gateway: ProcessName
+    to: ProcessName | None
+    processes: tuple[ProcessName, ...]
+    key: str = ""
+
+
+class Join(Struct, frozen=True, kw_only=True):
+    """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: as `planned`.
+
+    The gateways of the first system dial those of the second; `dial` is where they find the first link, if not there.
+    """
+
+    between: tuple[str, str]
+    order: Order
+    assign: Assign
+    links: int | Literal["auto"] | None = None
+    planned: int = 0
+    sets: tuple[TransferSet, ...] = ()
+    dial: Address | None = None
+
+
+class Path(Struct, frozen=True, kw_only=True):
+    """paths(p) of parallel, Sect. 4: the tree of links that the messages of these processes take, as (from, to)."""
+
+    processes: tuple[ProcessName, ...]
+    links: tuple[tuple[ProcessName, ProcessName], ...]
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    file: str
+    systems: tuple[System, ...]
+    joins: tuple[Join, ...] = ()
+    paths: tuple[Path, ...] = ()
+    simulation: Simulation = Simulation()
+    exploration: Exploration = Exploration()
+    unsafe: bool = False
+
+    def system(self, name: str) -> System:
+        """The system of this name; `KeyError` where there is none."""
+        for system in self.systems:
+            if system.name == name:
+                return system
+        raise KeyError(name)
+
+    def directory(self) -> Directory:
+        return Directory([ProcessName(system.name, member) for system in self.systems for member in system.members])
+
+    def slots(self, name: str) -> range:
+        """All slots of a system: those of its processes, then those of its gateways."""
+        first = 0
+        for system in self.systems:
+            if system.name == name:
+                return range(first, first + len(system.members))
+            first += len(system.members)
+        raise KeyError(name)
+
+    def process_slots(self, name: str) -> range:
+        return self.slots(name)[: len(self.system(name).processes)]
+
+    def gateway_slots(self, name: str) -> range:
+        return self.slots(name)[len(self.system(name).processes) :]
+
+    def is_joined(self, name: str) -> bool:
+        """Whether anything joins this system to others."""
+        return any(name in join.between for join in self.joins)
+
+    def promise(self) -> Order:
+        """The order that the whole is meant to keep: the weakest of its joins, and of systems that nothing joins.
+
+        A join's own order decides and not that of its systems, so that an unsafe topology is judged by what it claims.
+        """
+        joined = {name for join in self.joins for name in join.between}
+        orders = [join.order for join in self.joins]
+        orders += [system.order for system in self.systems if system.name not in joined]
+        return min(orders, key=ORDERS.index)

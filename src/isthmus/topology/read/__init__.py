@@ -1,0 +1,1 @@
+"""Topology files into a model: one file per table, each of which names whatever is wrong."""

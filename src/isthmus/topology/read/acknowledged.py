@@ -1,0 +1,55 @@
+"""The `[systems.NAME.acknowledged]` table: a group over a broadcast medium, by TO or PO (docs/design/to-po.md)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from isthmus.core.ids import MILLISECOND, Nanos
+from isthmus.ordering.acknowledged.member import Protocol
+from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
+from isthmus.ordering.orders.table import OrderName
+from isthmus.topology.read.table import Table
+
+MAX_WINDOW = 1024
+
+_PROTOCOLS: tuple[Protocol, ...] = ("to", "po")
+_STAGES: tuple[ActOn, ...] = ("received", "pre-acknowledged", "acknowledged")
+_ORDERS: dict[Protocol, OrderName] = {"to": "total", "po": "fifo"}
+
+
+class AcknowledgedTable(Struct, frozen=True, kw_only=True):
+    protocol: Protocol
+    act_on: ActOn = "acknowledged"
+    window: int = 8
+    answer_after: Nanos = 2 * MILLISECOND
+
+    @property
+    def order(self) -> OrderName:
+        """What the protocol guarantees."""
+        return _ORDERS[self.protocol]
+
+    def settings(self) -> AcknowledgedSettings:
+        return AcknowledgedSettings(self.act_on, self.window, self.answer_after)
+
+
+def read_acknowledged(system: Table, order: str) -> AcknowledgedTable | None:
+    """The table of a system that says to keep this order; None where the file has none."""
+    if "acknowledged" not in system.entries:
+        return None
+    table = system.table("acknowledged")
+    default = AcknowledgedTable(protocol="to")
+    read = AcknowledgedTable(
+        protocol=table.choice("protocol", _PROTOCOLS, None, "how PDUs are acknowledged"),
+        act_on=table.choice("act-on", _STAGES, default.act_on),
+        window=table.integer("window", default.window, 1, MAX_WINDOW),
+        answer_after=table.duration("answer-after", default.answer_after),
+    )
+    if "protocol" in table.entries and order != read.order:
+        reason = f"{read.protocol} keeps {read.order} order, not {order}"
+        other = _PROTOCOLS[1 - _PROTOCOLS.index(read.protocol)]
+        system.refuse("order", reason, f'write order = "{read.order}", or use protocol = "{other}"')
+    if read.protocol == "to" and read.act_on == "received":
+        reason = "what is only received may still change places, and then the order would not be total"
+        table.refuse("act-on", reason, 'write act-on = "pre-acknowledged" or "acknowledged", or use protocol = "po"')
+    table.close()
+    return read

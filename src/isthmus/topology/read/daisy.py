@@ -1,0 +1,226 @@
+"""The `[systems.NAME.daisy]` table: a system whose processes are in a tree of groups (docs/design/daisy.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isqrt
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from isthmus.core.message import MAX_MEMBERS
+from isthmus.topology.read.table import Table
+from isthmus.topology.read.tree import TreeReader, Wording, refuse_whole
+
+MAX_LEVELS = 16
+MAX_POINT_GROUP = isqrt(2 * MAX_MEMBERS)
+"""Members of a local group in which messages go to recipients only: a stamp has no room for a larger matrix."""
+
+_WORDING = Wording(
+    key="daisy",
+    node="group",
+    nodes="groups",
+    depths="levels",
+    rule="daisy, Sect. 3.1",
+    in_two="remove it from one; servers are elected",
+    deepest=MAX_LEVELS,
+)
+
+
+Inside = Literal["everybody", "recipients"]
+Forward = Literal["on-delivery", "on-receipt"]
+Audience = Literal["some", "everybody"]
+
+
+class DaisyOptions(Struct, frozen=True, kw_only=True):
+    """How all groups of a daisy work, whatever its tree is (daisy, Sect. 3.4).
+
+    In a `star` members of a local group send through its server. `inside` says to whom a message goes in a local group;
+    where that is its recipients, `resilience` is how many members may go at a time and no message with them. Groups of
+    more than `split_above` are split and those of less than `merge_below` merged, if it is said how many that is;
+    everybody is sorted anew by who writes to whom after `reconsider` messages, if it is said how many. `forward` is
+    when servers pass on what they get: when it can be delivered, or at once. `audience` is whom messages are for: each
+    for some processes, or all for everybody (docs/design/daisy-joins.md).
+    """
+
+    star: bool = False
+    inside: Inside = "everybody"
+    resilience: int = 0
+    split_above: int = 0
+    merge_below: int = 0
+    reconsider: int = 0
+    forward: Forward = "on-delivery"
+    audience: Audience = "some"
+
+    @property
+    def changes(self) -> bool:
+        """Whether groups split and merge while the daisy runs (docs/design/daisy-changes.md)."""
+        return self.split_above > 0
+
+
+PLAIN = DaisyOptions()
+
+
+class DaisyTable(Struct, frozen=True, kw_only=True):
+    """One group as the file has it: a local group of processes, or the servers' group of its parts.
+
+    `name` is its path from the top; that of the topmost is empty, and its `options` are those of the daisy.
+    """
+
+    name: str = ""
+    options: DaisyOptions = PLAIN
+    processes: tuple[str, ...] = ()
+    parts: tuple[DaisyTable, ...] = ()
+
+    @property
+    def levels(self) -> int:
+        """1 for a single local group."""
+        return 1 + max((part.levels for part in self.parts), default=0)
+
+    @property
+    def members(self) -> int:
+        """Of a local group its processes; of a servers' group its seats, one per part."""
+        return len(self.parts) or len(self.processes)
+
+    def all_groups(self) -> Iterator[DaisyTable]:
+        yield self
+        for part in self.parts:
+            yield from part.all_groups()
+
+
+def read_daisy(
+    table: Table, processes: tuple[str, ...], gateways: tuple[str, ...], standby: tuple[str, ...]
+) -> DaisyTable | None:
+    """The tree of a system with these members; None where the file has none, or none that holds together."""
+    said = table.entries["daisy"]
+    audience = said.get("audience", "some") if isinstance(said, dict) else "some"
+    if audience == "some":
+        if gateways:
+            reason = "its messages are for some processes each, so a gateway would miss the others"
+            table.refuse("gateways", reason, f'remove it, or write {table.at("daisy")}.audience = "everybody"')
+        return _Reader(processes, _WORDING, standby).read_whole(table)
+    daisy = _Reader(processes + gateways, _WORDING, standby).read_whole(table)
+    if daisy is not None and gateways:
+        _check_gateways(table, daisy, gateways)
+    return daisy
+
+
+def _check_gateways(table: Table, daisy: DaisyTable, gateways: tuple[str, ...]) -> None:
+    """Gateways have to learn of each other's end at one point of what they deliver (docs/design/daisy-joins.md)."""
+    homes = [group.name for group in daisy.all_groups() if set(gateways).intersection(group.processes)]
+    if len(homes) > 1:
+        reason = (
+            f"they are in groups {' and '.join(homes)}: when one goes, the others would go on from different points"
+        )
+        table.refuse("gateways", reason, "list all of them in one group")
+    if daisy.options.star:
+        reason = "in a star the server may multicast what a gateway offered when that one is already known to be gone"
+        table.refuse("gateways", reason, f"remove {table.at('daisy')}.star, or the gateways")
+
+
+class _Reader(TreeReader[DaisyTable]):
+    def make(
+        self, table: Table, name: str, processes: tuple[str, ...] | None, parts: list[DaisyTable | None]
+    ) -> DaisyTable | None:
+        options = PLAIN if name else _read_options(table)
+        table.close()
+        if None in parts or processes is None:
+            return None
+        if parts and processes:
+            reason = "a group has processes or parts: a servers' group consists of the servers of its parts"
+            table.refuse("processes", f"{reason} (daisy, Sect. 3.1)", "give them a part of their own")
+            return None
+        if not parts and not processes:
+            refuse_whole(table, "a group of nobody", "list processes, or parts")
+            return None
+        sound = tuple(part for part in parts if part is not None)
+        group = DaisyTable(name=name, options=options, processes=processes, parts=sound)
+        if not name and options.inside == "recipients":
+            _check_sizes(table, group)
+        return group
+
+
+def _read_options(table: Table) -> DaisyOptions:
+    """What is said once, for the whole daisy, beside its topmost parts."""
+    least, most, reconsider = _read_sizes(table)
+    inside: Inside = table.choice("inside", get_args(Inside), "everybody")
+    options = DaisyOptions(
+        split_above=most,
+        merge_below=least,
+        reconsider=reconsider,
+        star=table.boolean("star", default=False),
+        inside=inside,
+        resilience=_read_resilience(table, inside),
+        forward=table.choice("forward", get_args(Forward), "on-delivery"),
+        audience=table.choice("audience", get_args(Audience), "some"),
+    )
+    if options.audience == "everybody":
+        _check_broadcast(table, options)
+    if options.star and inside == "recipients":
+        reason = "in a star the server multicasts, and all members keep what it sends"
+        table.refuse("inside", f"{reason} (daisy, Sect. 3.4)", 'write inside = "everybody", or remove star')
+    if options.forward == "on-receipt":
+        _check_early(table, options)
+    return options
+
+
+def _read_resilience(table: Table, inside: Inside) -> int:
+    if inside == "recipients":
+        return table.integer("resilience", 1, 1, MAX_POINT_GROUP - 1)
+    reason = "where messages go to everybody in a group, a quorum of the group holds them"
+    table.foreign("resilience", reason, 'write inside = "recipients", or remove it')
+    return 0
+
+
+def _check_sizes(table: Table, top: DaisyTable) -> None:
+    """Refuse local groups that are too small to hold a message so often, or too large for a matrix in a message."""
+    resilience = top.options.resilience
+    sizes = {group.name: len(group.processes) for group in top.all_groups() if not group.parts}
+    smallest, largest = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+    if sizes[smallest] <= resilience:
+        reason = f"{resilience + 1} processes have to hold a message, and group {smallest or 'of all'} has"
+        reason = f"{reason} {sizes[smallest]} (daisy, Sect. 3.4)"
+        table.refuse("resilience", reason, f"write {resilience - 1} or less, or make that group larger")
+    if max(sizes[largest], top.options.split_above) > MAX_POINT_GROUP:
+        reason = f"group {largest or 'of all'} has {sizes[largest]} processes, and a message carries the square of that"
+        if top.options.split_above > MAX_POINT_GROUP:
+            reason = f"groups grow to {top.options.split_above} processes, and a message carries the square of that"
+        table.refuse("inside", reason, f"have groups of at most {MAX_POINT_GROUP}")
+
+
+def _check_early(table: Table, options: DaisyOptions) -> None:
+    """Refuse what cannot be forwarded on receipt (docs/design/daisy-on-receipt.md)."""
+    reason = ""
+    if options.star:
+        reason = "in a star the server gets everything in causal order, so nothing waits there to be forwarded"
+    elif options.inside == "recipients":
+        reason = "a server has to know of all messages that leave its group, and here it does not get those of others"
+    if reason:
+        table.refuse("forward", f"{reason} (daisy, Sect. 3.4)", 'write forward = "on-delivery", or remove the other')
+
+
+def _check_broadcast(table: Table, options: DaisyOptions) -> None:
+    """Refuse what does not go with messages for everybody (docs/design/daisy-joins.md)."""
+    way_out = 'remove it, or audience = "everybody"'
+    if options.inside == "recipients":
+        table.refuse("inside", "every message is for everybody, so everybody is a recipient", way_out)
+    if options.changes:
+        reason = "every message is for everybody in the file, and groups that change let others in"
+        table.refuse("split-above", reason, way_out)
+
+
+def _read_sizes(table: Table) -> tuple[int, int, int]:
+    """How small and how large groups may become; all 0 where they stay as they are in the file."""
+    most = table.integer("split-above", 0, 2, MAX_MEMBERS)
+    least = table.integer("merge-below", (most + 1) // 2, 1, MAX_MEMBERS)
+    reconsider = table.integer("reconsider", 0, 1, 1 << 62)
+    for key in ("merge-below", "reconsider"):
+        if not most and key in table.entries:
+            table.refuse(
+                key, "groups change only where it is said how large they may be", "add split-above, or remove it"
+            )
+            return 0, 0, 0
+    if 2 * least > most + 1:
+        reason = f"a group of {most + 1} is split, and its halves are smaller than {least}"
+        table.refuse("merge-below", reason, f"write {(most + 1) // 2} or less, or raise split-above")
+    return least, most, reconsider

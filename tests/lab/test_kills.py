@@ -1,0 +1,20 @@
+"""SIGKILL in the middle of the load, for real: of a gateway, of the sequencer, of a whole site that starts again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runtime_support import run_with_children
+
+from isthmus.core.ids import SECOND
+from isthmus.lab.benchmarks.kills import VICTIMS, Victim, kill_again_and_again
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, victim: Victim) -> None:
+    outcome = run_with_children(kill_again_and_again(tmp_path, victim, rounds=2), within=80)
+    assert not outcome.report.violations, outcome.report.violations[0].why
+    assert {verdict.verdict for verdict in outcome.report.verdicts} == {"holds"}
+    assert all(verdict.checked for verdict in outcome.report.verdicts if verdict.property != "same_view")
+    assert all(kill.flowing < 20 * SECOND for kill in outcome.kills)

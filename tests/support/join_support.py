@@ -1,0 +1,406 @@
+"""Join protocols on a table: what goes into a gateway and what it wants done, in words that people can read.
+
+A `Desk` is one gateway. Every input returns lines, one for each thing that the gateway wants done, in the order of
+their execution:
+
+    relay q1/1..3                broadcast these in the own system
+    finish p1 2                  finished with batch 2 of p1, and all before
+    to g2: open 2@g1             a word to a fellow
+    link 0: block 1 #4 p1/2      a word over a link
+
+`2@g1` is the second epoch, opened by g1; `1` is the first of all. `p1/3` is message 3 of p1, and `#4`
+the number that a join gives it. The words of PDUs are read as they are written (`Names.link_pdu`, `Names.site_pdu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from isthmus.core.endpoint import View
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import MILLISECOND, ProcessId, slot_of
+from isthmus.core.message import Batch, Message
+from isthmus.core.wire.join import (
+    Block,
+    Broken,
+    Confirm,
+    LinkPdu,
+    Open,
+    Progress,
+    Resume,
+    SiteAssign,
+    SiteBegin,
+    SiteBroken,
+    SiteCaughtUp,
+    SiteConfirm,
+    SiteFree,
+    SiteFreeze,
+    SiteFrozen,
+    SiteLink,
+    SiteOpen,
+    SitePdu,
+    SiteProgress,
+    SiteResume,
+    SiteState,
+)
+from isthmus.join.gateway import JoinGateway
+from isthmus.join.outgoing import Run
+from isthmus.join.plan import plans
+from isthmus.topology.file import parse
+from isthmus.topology.model import Topology
+from isthmus.topology.wiring import all_links
+
+RETRY_AFTER = 100 * MILLISECOND
+
+_SECTIONS = ("after", "behind", "by", "begun", "base", "handed", "link")
+
+
+def system(name: str, order: str, processes: str, gateways: str) -> str:
+    """One system of a topology file; `processes` and `gateways` are names with spaces between."""
+    return (
+        f'[systems.{name}]\nkind = "embedded"\norder = "{order}"\n'
+        f"processes = {processes.split()}\ngateways = {gateways.split()}\n"
+    )
+
+
+def join(one: str, other: str, order: str, more: str = "") -> str:
+    return f'[[joins]]\nbetween = ["{one}", "{other}"]\norder = "{order}"\n{more}\n'
+
+
+def two_systems(order: str = "causal", assign: str = "striped", system_order: str = "") -> Topology:
+    """System a (p1 p2; gateways g1 g2) and system b (q1 q2; h1 h2), joined by link 0, g1 - h1, and link 1, g2 - h2."""
+    inside = system_order or order
+    sets = '[joins.transfer-sets]\n"a/g1" = ["p1"]\n"a/g2" = ["p2"]\n"b/h1" = ["q1"]\n"b/h2" = ["q2"]\n'
+    more = f'links = 2\nassign = "{assign}"\n' + (sets if assign == "transfer-sets" else "")
+    text = system("a", inside, "p1 p2", "g1 g2") + system("b", inside, "q1 q2", "h1 h2") + join("a", "b", order, more)
+    return parse(text, "t.toml")
+
+
+def three_gateways(order: str) -> Topology:
+    """System a (p1 p2 p3; g1 g2 g3) and system b (q1 q2 q3; h1 h2 h3), joined by links 0, 1, 2; one origin by each."""
+    sides = (("a", "g", "p"), ("b", "h", "q"))
+    sets = "".join(f'"{side}/{gate}{n}" = ["{who}{n}"]\n' for side, gate, who in sides for n in (1, 2, 3))
+    more = f'links = 3\nassign = "transfer-sets"\n[joins.transfer-sets]\n{sets}'
+    text = system("a", order, "p1 p2 p3", "g1 g2 g3") + system("b", order, "q1 q2 q3", "h1 h2 h3")
+    return parse(text + join("a", "b", order, more), "t.toml")
+
+
+class Names:
+    """Ids as people call them; every process of a topology has a name of its own here."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._slots = [name.process for name in topology.directory().slots]
+        assert len(set(self._slots)) == len(self._slots)
+
+    def id(self, name: str) -> ProcessId:
+        base, _, life = name.partition("+")
+        return int(life or 0) << 16 | self._slots.index(base)
+
+    def ids(self, names: str) -> tuple[ProcessId, ...]:
+        return tuple(map(self.id, names.split()))
+
+    def name(self, process: ProcessId) -> str:
+        life = process >> 16
+        return self._slots[slot_of(process)] + (f"+{life}" if life else "")
+
+    # Messages: "p1/1..3 p2/1"
+
+    def runs(self, words: Iterable[str]) -> list[Run]:
+        found = []
+        for word in words:
+            origin, _, numbers = word.partition("/")
+            first, _, last = numbers.partition("..")
+            found.append((self.id(origin), int(first), int(last or first) - int(first) + 1))
+        return found
+
+    def messages(self, text: str) -> list[Message]:
+        return [
+            Message(origin, seq, b"")
+            for origin, first, count in self.runs(text.split())
+            for seq in range(first, first + count)
+        ]
+
+    def marks(self, words: Iterable[str]) -> list[tuple[ProcessId, int]]:
+        return sorted((origin, first) for origin, first, _ in self.runs(words))
+
+    def show_runs(self, runs: Iterable[Run]) -> str:
+        return " ".join(
+            f"{self.name(origin)}/{first}" + (f"..{first + count - 1}" if count > 1 else "")
+            for origin, first, count in runs
+        )
+
+    def show_messages(self, messages: Sequence[Message]) -> str:
+        runs: list[Run] = []
+        for each in messages:
+            if runs and runs[-1][0] == each.origin and runs[-1][1] + runs[-1][2] == each.seq:
+                runs[-1] = (each.origin, runs[-1][1], runs[-1][2] + 1)
+            else:
+                runs.append((each.origin, each.seq, 1))
+        return self.show_runs(runs)
+
+    def show_marks(self, marks: Iterable[tuple[ProcessId, int]]) -> str:
+        return " ".join(f"{self.name(origin)}/{seq}" for origin, seq in marks)
+
+    # Epochs: "1", "2@g1"
+
+    def epoch(self, text: str) -> int:
+        count, _, leader = text.partition("@")
+        return int(count) << 16 | (slot_of(self.id(leader)) if leader else 0)
+
+    def show_epoch(self, epoch: int) -> str:
+        return str(epoch >> 16) + (f"@{self._slots[slot_of(epoch)]}" if epoch >> 16 > 1 else "")
+
+    # PDUs
+
+    def link_pdu(self, text: str) -> LinkPdu:
+        kind, words, more = _read(text)
+        if kind == "block":
+            first = int(words[1][1:]) if words[1].startswith("#") else 0
+            messages = self.messages(" ".join(words[2 if first else 1 :]))
+            return Block(self.epoch(words[0]), first, messages, self.marks(more["after"]))
+        if kind == "confirm":
+            return Confirm(self.marks(words))
+        epoch = self.epoch(words[0])
+        if kind == "progress":
+            return Progress(epoch, int(words[1][1:]))
+        if kind == "resume":
+            return Resume(epoch, self.marks(more["behind"]))
+        assert kind in ("open", "broken")
+        return Open(epoch) if kind == "open" else Broken(epoch)
+
+    def site_pdu(self, text: str, join: int = 0) -> SitePdu:
+        kind, words, more = _read(text)
+        links = [int(word) for word in more["link"] if word.isdigit()]
+        base = int((more["base"] or ["0"])[0])
+        final, handed = self.marks(more["behind"]), self.marks(more["handed"])
+        if text == "caught up":
+            return SiteCaughtUp(join)
+        if kind == "confirm":
+            return SiteConfirm(join, self.marks(words))
+        if text.startswith("link "):
+            number, state = text.split()[1:]
+            return SiteLink(join, int(number), state == "up")
+        epoch = self.epoch(words[0])
+        makers: Mapping[str, Callable[[], SitePdu]] = {
+            "open": lambda: SiteOpen(join, epoch),
+            "resume": lambda: SiteResume(join, epoch, final, list(map(int, more["by"]))),
+            "broken": lambda: SiteBroken(join, epoch),
+            "free": lambda: SiteFree(join, epoch, links[0]),
+            "assign": lambda: SiteAssign(join, epoch, int(words[1][1:]), links[0], self.runs(words[2:])),
+            "progress": lambda: SiteProgress(join, epoch, int(words[1][1:])),
+            "freeze": lambda: SiteFreeze(join, epoch),
+            "frozen": lambda: SiteFrozen(join, epoch, self.epoch(more["begun"][0]), final, base, handed),
+            "begin": lambda: SiteBegin(join, epoch, final, base),
+        }
+        return makers[kind]()
+
+    def show(self, pdu: LinkPdu | SitePdu) -> str:
+        match pdu:
+            case Block(epoch, first, messages, after):
+                number = f"#{first}" if first else ""
+                parts = ["block", self.show_epoch(epoch), number, self.show_messages(messages)]
+                return _join(*parts, after=self.show_marks(after))
+            case Progress() | SiteProgress():
+                return f"progress {self.show_epoch(pdu.epoch)} #{pdu.received}"
+            case Confirm() | SiteConfirm():
+                return _join("confirm", self.show_marks(pdu.marks))
+            case Open() | SiteOpen():
+                return f"open {self.show_epoch(pdu.epoch)}"
+            case Broken() | SiteBroken():
+                return f"broken {self.show_epoch(pdu.epoch)}"
+            case Resume(epoch, final):
+                return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final))
+            case SiteResume(_, epoch, final, links):
+                by = " ".join(map(str, links))
+                return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final), by=by)
+            case SiteLink(_, link, up):
+                return f"link {link} {'up' if up else 'down'}"
+            case SiteFree(_, epoch, link):
+                return f"free {self.show_epoch(epoch)} link {link}"
+            case SiteAssign(_, epoch, first, link, runs):
+                return f"assign {self.show_epoch(epoch)} #{first} {self.show_runs(runs)} link {link}"
+            case SiteFreeze(_, epoch):
+                return f"freeze {self.show_epoch(epoch)}"
+            case SiteFrozen(_, epoch, begun, final, base, handed):
+                return _join(
+                    f"frozen {self.show_epoch(epoch)} begun {self.show_epoch(begun)}",
+                    behind=self.show_marks(final),
+                    base=str(base),
+                    handed=self.show_marks(handed),
+                )
+            case SiteBegin(_, epoch, final, base):
+                return _join(f"begin {self.show_epoch(epoch)}", behind=self.show_marks(final), base=str(base))
+            case SiteState():
+                return f"state of view {pdu.view}" + ("" if pdu.last else ", more follows")
+            case SiteCaughtUp():
+                return "caught up"
+            case _:
+                return type(pdu).__name__.lower()
+
+
+def _read(text: str) -> tuple[str, list[str], dict[str, list[str]]]:
+    """The kind of PDU, the words that follow it, and the words behind each of the words that open a section."""
+    kind, *rest = text.split()
+    sections: dict[str, list[str]] = {name: [] for name in _SECTIONS}
+    plain: list[str] = []
+    current = plain
+    for word in rest:
+        if word in sections:
+            current = sections[word]
+        else:
+            current.append(word)
+    return kind, plain, sections
+
+
+def _join(*parts: str, **sections: str) -> str:
+    return " ".join([*filter(None, parts), *(f"{name} {text}" for name, text in sections.items() if text)])
+
+
+class Desk:
+    """One gateway, and the members of its system as far as it knows."""
+
+    def __init__(self, topology: Topology, name: str, *, joining: bool = False) -> None:
+        self.names = Names(topology)
+        self.name = name
+        own = self.names.id(name)
+        home = next(each.name for each in topology.systems if slot_of(own) in topology.slots(each.name))
+        members = list(topology.slots(home))
+        self.gateway = JoinGateway(own, members, plans(topology, home), RETRY_AFTER, joining=joining)
+        self.now = 0
+        self.view_number = 1
+        self.batches: dict[str, int] = {}
+        self.out = GatewayOutbox()
+
+    # Inputs
+
+    def delivers(self, text: str, sender: str = "", number: int = 0) -> list[str]:
+        """A batch of the own system; the sender is the origin unless a gateway is named."""
+        messages = self.names.messages(text)
+        sender = sender or self.names.name(messages[0].origin)
+        self.batches[sender] = number or self.batches.get(sender, 0) + 1
+        batch = Batch(self.view_number, self.names.id(sender), self.batches[sender], [], 0, messages)
+        return self._done(self.gateway.delivered, batch)
+
+    def view(self, members: str, number: int = 0, cut: Mapping[str, int] | None = None) -> list[str]:
+        """`cut`: for one that comes, how many batches of each sender lie before the view."""
+        self.view_number = number or self.view_number + 1
+        self.gateway.begin_behind({self.names.id(name): count for name, count in (cut or {}).items()})
+        return self._done(self.gateway.view, View(self.view_number, self.names.ids(members)))
+
+    def settled(self, sender: str, number: int) -> list[str]:
+        return self._done(self.gateway.settled, self.names.id(sender), number)
+
+    def all_have_arrived(self) -> list[str]:
+        return self._done(self.gateway.all_have_arrived)
+
+    def link(self, link: int, *words: str | LinkPdu) -> list[str]:
+        pdus = [self.names.link_pdu(each) if isinstance(each, str) else each for each in words]
+        return self._done(self.gateway.from_link, link, pdus)
+
+    def site(self, source: str, *words: str | SitePdu, join: int = 0) -> list[str]:
+        pdus = [self.names.site_pdu(each, join) if isinstance(each, str) else each for each in words]
+        return self._done(self.gateway.from_site, self.names.id(source), pdus)
+
+    def up(self, link: int, peer: str) -> list[str]:
+        return self._done(self.gateway.link_up, link, self.names.id(peer))
+
+    def down(self, link: int) -> list[str]:
+        return self._done(self.gateway.link_down, link)
+
+    def ready(self, link: int) -> list[str]:
+        return self._done(self.gateway.link_ready, link)
+
+    def waits(self, nanos: int) -> list[str]:
+        self.now += nanos
+        return self._done(self.gateway.wake)
+
+    # What it wants done
+
+    def _done(self, action: Callable[..., None], *arguments: object) -> list[str]:
+        self.out = GatewayOutbox()
+        action(*arguments, self.now, self.out)
+        self.gateway.invariants()
+        show, name = self.names.show, self.names.name
+        lines = []
+        if self.out.relays:
+            lines.append("relay " + self.names.show_messages(self.out.relays))
+        lines += [f"finish {name(sender)} {number}" for sender, number in self.out.confirms]
+        for destinations, pdu in self.out.site:
+            where = f" of join {pdu.join}" if pdu.join else ""
+            lines += [f"to {name(each)}: {show(pdu)}{where}" for each in destinations]
+        lines += [f"link {link}: {show(pdu)}" for link, pdu in self.out.links if not self._says_nothing(link, pdu)]
+        return lines
+
+    def _says_nothing(self, link: int, pdu: LinkPdu) -> bool:
+        """Beside `Resume` goes a word for those that are behind; to whoever opened that epoch it says nothing."""
+        resumed = [each.epoch for other, each in self.out.links if other == link and isinstance(each, Resume)]
+        return isinstance(pdu, Broken) and pdu.epoch + 1 in resumed
+
+    def states(self) -> list[SiteState]:
+        """What the last input had it say to newcomers."""
+        return [pdu for _, pdu in self.out.site if isinstance(pdu, SiteState)]
+
+
+class Scene:
+    """Several gateways, with words and blocks on their way between them until somebody carries them.
+
+    Systems are the test's to play: `broadcasts` holds, per gateway, what it wants broadcast, batch by batch.
+    """
+
+    def __init__(self, topology: Topology, *names: str) -> None:
+        self.desks = {name: Desk(topology, name) for name in names}
+        self.ends = [(link.near.process, link.far.process) for link in all_links(topology)]
+        self.words: list[tuple[str, str, SitePdu]] = []
+        self.wires: list[tuple[int, str, LinkPdu]] = []
+        self.broadcasts: dict[str, list[str]] = {name: [] for name in names}
+        self.delivered: dict[str, list[str]] = {}
+
+    def do(self, name: str, what: str, *arguments: Any, **options: Any) -> list[str]:
+        """One input of one gateway; what it has to say is on its way then."""
+        desk = self.desks[name]
+        lines: list[str] = getattr(desk, what)(*arguments, **options)
+        out, names = desk.out, desk.names
+        if out.relays:
+            self.broadcasts[name].append(names.show_messages(out.relays))
+        self.words += [(name, names.name(to), pdu) for destinations, pdu in out.site for to in destinations]
+        for link, pdu in out.links:
+            near, far = self.ends[link]
+            self.wires.append((link, far if name.partition("+")[0] == near else near, pdu))
+        return lines
+
+    def add(self, desk: Desk) -> None:
+        self.desks[desk.name] = desk
+        self.broadcasts[desk.name] = []
+
+    def crash(self, name: str) -> None:
+        """What it has sent is on its way; it neither says nor hears anything from now on."""
+        del self.desks[name]
+
+    def talk(self) -> None:
+        """Carry words between fellows until there are none."""
+        while self.words:
+            source, to, pdu = self.words.pop(0)
+            if to in self.desks:
+                self.do(to, "site", source, pdu)
+
+    def carry(self, *links: int) -> None:
+        """Carry what is on these links until they are empty, and the words that it causes."""
+        self.talk()
+        while (first := next((each for each in self.wires if each[0] in links), None)) is not None:
+            self.wires.remove(first)
+            link, to, pdu = first
+            if to in self.desks:
+                self.do(to, "link", link, pdu)
+                self.talk()
+
+    def deliver(self, sender: str, text: str, *at: str) -> None:
+        """A batch is delivered by these members; those that are no gateways only write it down."""
+        for name in at:
+            self.delivered.setdefault(name, []).extend(text.split())
+            if name in self.desks:
+                self.do(name, "delivers", text, sender)
+
+    def everybody(self, names: Iterable[str], what: str, *arguments: Any) -> None:
+        for name in names:
+            self.do(name, what, *arguments)
