@@ -14,7 +14,6 @@ import pytest
 import isthmus
 from isthmus.cli.main import main
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 COMMAND = [sys.executable, "-m", "isthmus"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(isthmus.__file__).parents[1]), "COLUMNS": "200"}
 PATIENCE = 100.0

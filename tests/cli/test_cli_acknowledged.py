@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import pytest
 from cli_support import Finished, call
+from example_files import example_file
 
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Property
 
 Isthmus: TypeAlias = Callable[..., Finished]
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def isthmus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("protocol", ["to", "po"])
 def test_run_sees_everything_through_on_a_medium_that_loses(isthmus: Isthmus, protocol: str, tmp_path: Path) -> None:
-    file, trace = str(EXAMPLES / f"{protocol}-hall.toml"), tmp_path / "trace"
+    file, trace = str(example_file(f"{protocol}-hall")), tmp_path / "trace"
     options = ("--rate", "100", "--duration", "300ms", "--loss", "0.05", "--trace", str(trace), "-o", "json")
     ran = isthmus("run", file, "--site", "hall", *options)
     assert ran.code == 0, ran.err
@@ -40,10 +40,10 @@ def test_run_sees_everything_through_on_a_medium_that_loses(isthmus: Isthmus, pr
 
 
 def test_run_refuses_what_makes_no_sense(isthmus: Isthmus) -> None:
-    hall = ("run", str(EXAMPLES / "to-hall.toml"), "--site", "hall")
+    hall = ("run", str(example_file("to-hall")), "--site", "hall")
     assert isthmus(*hall, "--medium", "multicast").is_refusal("multicast is none", "Use the hub")
     assert isthmus(*hall, "--hub").is_refusal("systems.hall has no address")
-    group = ("run", str(EXAMPLES / "total-group.toml"), "--site", "site")
+    group = ("run", str(example_file("total-group")), "--site", "site")
     assert isthmus(*group, "--loss", "0.1").is_refusal("systems.site is on no medium", "--loss")
 
 
@@ -51,7 +51,7 @@ def test_a_hub_can_be_run_by_itself(isthmus: Isthmus, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    text = (EXAMPLES / "to-hall.toml").read_text().replace("order =", f'address = "127.0.0.1:{port - 5}"\norder =', 1)
+    text = example_file("to-hall").read_text().replace("order =", f'address = "127.0.0.1:{port - 5}"\norder =', 1)
     file = tmp_path / "hall.toml"
     file.write_text(text)
     ran = isthmus("run", str(file), "--site", "hall", "--hub", "--duration", "50ms")
@@ -60,7 +60,7 @@ def test_a_hub_can_be_run_by_itself(isthmus: Isthmus, tmp_path: Path) -> None:
 
 
 def test_a_story_tells_the_stages(isthmus: Isthmus, tmp_path: Path) -> None:
-    played = isthmus("simulate", str(EXAMPLES / "to-hall.toml"), "--seed", "3", "--runs", "1", "--trace", str(tmp_path))
+    played = isthmus("simulate", str(example_file("to-hall")), "--seed", "3", "--runs", "1", "--trace", str(tmp_path))
     assert played.code == 0
     told = isthmus("story", str(tmp_path / "seed-3"), "hall/p2/1").out
     stages = ("receive", "pre-acknowledge", "acknowledge", "deliver")

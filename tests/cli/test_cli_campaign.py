@@ -6,11 +6,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_support import EXAMPLES, GROUP, call, write
+from cli_support import GROUP, call, write
+from example_files import example_file
 
 from isthmus.pipeline import session
 
-CAUSAL = EXAMPLES / "causal-group.toml"
+CAUSAL = example_file("causal-group")
 
 
 @pytest.fixture(scope="module")

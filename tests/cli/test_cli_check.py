@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from cli_support import EXAMPLES, Finished, call, write
+from cli_support import Finished, call, write
+from example_files import EXAMPLES, example_file
 
 Isthmus: TypeAlias = Callable[..., Finished]
 
@@ -129,19 +130,19 @@ UNSAFE = {
 
 @pytest.mark.parametrize(("name", "line"), UNSAFE.items(), ids=UNSAFE)
 def test_an_example_of_what_cannot_work_is_refused_with_the_theorem(isthmus: Isthmus, name: str, line: str) -> None:
-    file = EXAMPLES / f"{name}.toml"
+    file = example_file(name)
     refused = isthmus("check", file)
     assert refused.is_refusal(f"isthmus: {file}: {line}; "), refused
 
 
 def test_these_are_all_examples_of_what_cannot_work() -> None:
-    unsafe = {path.stem for path in EXAMPLES.glob("*.toml") if tomllib.loads(path.read_text()).get("unsafe")}
+    unsafe = {path.stem for path in EXAMPLES.rglob("*.toml") if tomllib.loads(path.read_text()).get("unsafe")}
     assert unsafe == set(UNSAFE)
 
 
 @pytest.mark.parametrize("name", UNSAFE)
 def test_an_example_of_what_cannot_work_is_never_run(isthmus: Isthmus, name: str) -> None:
-    refused = isthmus("run", EXAMPLES / f"{name}.toml", "--site", "s0", "--duration", "1s")
+    refused = isthmus("run", example_file(name), "--site", "s0", "--duration", "1s")
     assert refused.is_refusal(UNSAFE[name]), refused
 
 
@@ -150,7 +151,7 @@ def test_an_example_of_what_cannot_work_is_never_run(isthmus: Isthmus, name: str
     [("message-passing-fig-2", [4, 4]), ("parallel-fig-3", [6, 6]), ("parallel-fig-4", [3, 2, 2, 2])],
 )
 def test_the_figures_of_the_papers_are_taken(isthmus: Isthmus, name: str, processes: list[int]) -> None:
-    checked = isthmus("check", EXAMPLES / f"{name}.toml", "-o", "json")
+    checked = isthmus("check", example_file(name), "-o", "json")
     assert (checked.code, checked.err) == (0, "")
     assert (checked.json["valid"], checked.json["promise"], checked.json["warnings"]) == (True, "fifo", [])
     assert [system["processes"] for system in checked.json["systems"]] == processes
@@ -168,6 +169,6 @@ def test_the_figures_of_the_papers_are_taken(isthmus: Isthmus, name: str, proces
 def test_a_slip_in_a_figure_is_found(
     isthmus: Isthmus, tmp_path: Path, name: str, old: str, new: str, reason: str
 ) -> None:
-    text = (EXAMPLES / f"{name}.toml").read_text()
+    text = example_file(name).read_text()
     assert old in text
     assert isthmus("check", write(tmp_path / "t.toml", text.replace(old, new, 1))).is_refusal(reason)

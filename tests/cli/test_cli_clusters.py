@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 import pytest
 from cli_support import Finished, call
+from example_files import example_file
 
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-TWO_LAYERS, CRASH = (str(EXAMPLES / f"clusters-{name}.toml") for name in ("two-layers", "crash"))
+TWO_LAYERS, CRASH = (str(example_file(f"clusters-{name}")) for name in ("two-layers", "crash"))
 
 Isthmus: TypeAlias = Callable[..., Finished]
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pytest
 from cli_support import Finished, call
+from example_files import example_file
 
 from isthmus.cli.plot import COLOURS
 from isthmus.lab.counts import daisies as counts_of_daisies
@@ -15,9 +16,8 @@ from isthmus.lab.counts.daisies import curves
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_LEVELS, EXPLORED, RECIPIENTS, JOINED = (
-    str(EXAMPLES / f"daisy-{name}.toml") for name in ("two-levels", "explored", "recipients", "joined")
+    str(example_file(f"daisy-{name}")) for name in ("two-levels", "explored", "recipients", "joined")
 )
 
 Isthmus: TypeAlias = Callable[..., Finished]
@@ -94,7 +94,7 @@ def test_what_a_daisy_cannot_do_is_refused_in_one_line(
 
 
 def test_check_shows_the_groups_and_whether_they_change(isthmus: Isthmus) -> None:
-    done = isthmus("check", str(EXAMPLES / "daisy-changing.toml"))
+    done = isthmus("check", str(example_file("daisy-changing")))
     assert done.code == 0
     assert "groups of 3 to 5, which split and merge" in done.out
     (system,) = isthmus("check", TWO_LEVELS, "-o", "json").json["systems"]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from cli_support import EXAMPLES, GROUP, Finished, call, spawn, write
+from cli_support import GROUP, Finished, call, spawn, write
+from example_files import EXAMPLES, example_file
 
 import isthmus as package
 from isthmus.core.codec import encode
@@ -47,7 +48,7 @@ def test_the_module_is_the_command() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [path for path in sorted(EXAMPLES.glob("*.toml")) if "unsafe" not in tomllib.loads(path.read_text())],
+    [path for path in sorted(EXAMPLES.rglob("*.toml")) if "unsafe" not in tomllib.loads(path.read_text())],
     ids=lambda file: file.stem,
 )
 def test_every_example_is_good(isthmus: Isthmus, file: Path) -> None:
@@ -59,7 +60,7 @@ def test_every_example_is_good(isthmus: Isthmus, file: Path) -> None:
 
 
 def test_check_tells_people_what_they_will_get(isthmus: Isthmus) -> None:
-    checked = isthmus("check", EXAMPLES / "two-sites.toml")
+    checked = isthmus("check", example_file("two-sites"))
     assert checked.code == 0
     assert "good; the whole keeps causal order" in checked.out
     assert {"madrid", "valencia"} <= set(checked.out.replace("│", " ").split())
@@ -75,7 +76,7 @@ def test_a_doubt_is_a_note_and_no_refusal(isthmus: Isthmus, tmp_path: Path) -> N
 
 
 def test_simulate_prints_its_figures(isthmus: Isthmus) -> None:
-    simulated = isthmus("simulate", EXAMPLES / "total-group.toml", "--runs", 2, "--jobs", 1, "-o", "json")
+    simulated = isthmus("simulate", example_file("total-group"), "--runs", 2, "--jobs", 1, "-o", "json")
     assert (simulated.code, simulated.err) == (0, "")
     assert (simulated.json["runs"], simulated.json["violated"], simulated.json["failures"]) == (2, 0, [])
     assert simulated.json["deliveries"] > 100
@@ -86,7 +87,7 @@ def test_simulate_prints_its_figures(isthmus: Isthmus) -> None:
 
 
 def test_simulate_tells_people_the_verdict(isthmus: Isthmus) -> None:
-    simulated = isthmus("simulate", EXAMPLES / "fifo-group.toml", "--jobs", 1)
+    simulated = isthmus("simulate", example_file("fifo-group"), "--jobs", 1)
     assert simulated.code == 0
     assert "no violation in 1 runs" in simulated.out
 
@@ -95,7 +96,7 @@ def test_simulate_tells_people_the_verdict(isthmus: Isthmus) -> None:
 
 
 def test_story_tells_one_message(isthmus: Isthmus, tmp_path: Path) -> None:
-    assert isthmus("simulate", EXAMPLES / "causal-group.toml", "--jobs", 1, "--trace", tmp_path).code == 0
+    assert isthmus("simulate", example_file("causal-group"), "--jobs", 1, "--trace", tmp_path).code == 0
     told = isthmus("story", tmp_path, "site/p1/1", "-o", "json")
     assert (told.code, told.err, told.json["message"]) == (0, "", "site/p1/1")
     steps = [step["event"] for step in told.json["chapters"][0]["steps"]]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from cli_support import EXAMPLES, GROUP, Finished, call, write
+from cli_support import GROUP, Finished, call, write
+from example_files import EXAMPLES
 
 Isthmus: TypeAlias = Callable[..., Finished]
 
@@ -61,7 +62,7 @@ def content(file: Path) -> dict[str, Any]:
     return tomllib.loads(file.read_text())
 
 
-JOINED = [path for path in sorted(EXAMPLES.glob("*.toml")) if "joins" in content(path)]
+JOINED = [path for path in sorted(EXAMPLES.rglob("*.toml")) if "joins" in content(path)]
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from cli_support import EXAMPLES, GROUP, Finished, call, spawn, write
+from cli_support import GROUP, Finished, call, spawn, write
+from example_files import example_file
 
 from isthmus.cli.main import app
 from isthmus.core.codec import encode
@@ -173,7 +174,7 @@ def test_an_unknown_message_is_refused_with_the_nearest_ones(isthmus: Isthmus, t
 
 
 def simulated(isthmus: Isthmus, trace: Path) -> None:
-    assert isthmus("simulate", EXAMPLES / "fifo-group.toml", "--jobs", 1, "--trace", trace).code == 0
+    assert isthmus("simulate", example_file("fifo-group"), "--jobs", 1, "--trace", trace).code == 0
 
 
 @pytest.mark.parametrize(
@@ -205,13 +206,13 @@ def test_a_capture_that_is_not_there_is_refused(isthmus: Isthmus, tmp_path: Path
 
 
 def test_an_unknown_mutant_is_refused_with_the_catalogue(isthmus: Isthmus) -> None:
-    refused = isthmus("simulate", EXAMPLES / "causal-group.toml", "--mutant", "nonsense")
+    refused = isthmus("simulate", example_file("causal-group"), "--mutant", "nonsense")
     assert refused.is_refusal("--mutant", "'nonsense'", "causes-ignored"), refused
 
 
 def test_a_place_for_traces_that_cannot_be_one_is_refused(isthmus: Isthmus, tmp_path: Path) -> None:
     file = write(tmp_path / "taken", "")
-    refused = isthmus("simulate", EXAMPLES / "causal-group.toml", "--trace", file, "--jobs", 1)
+    refused = isthmus("simulate", example_file("causal-group"), "--trace", file, "--jobs", 1)
     assert refused.is_refusal(str(file)), refused
 
 

@@ -6,9 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_support import EXAMPLES, files_below, spawn
+from cli_support import files_below, spawn
+from example_files import example_file
 
-CAUSAL = EXAMPLES / "causal-group.toml"
+CAUSAL = example_file("causal-group")
 
 
 def test_the_same_seed_gives_the_same_bytes_in_every_interpreter(tmp_path: Path) -> None:

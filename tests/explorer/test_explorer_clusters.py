@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from example_files import example_file
 from test_explore_command import explore
 
 from isthmus.explorer.clusters import explore_clusters
 from isthmus.explorer.search import Outcome
-from isthmus.lab.mutants.catalogue import alive, find
+from isthmus.lab.mutants.catalogue import find
+from isthmus.lab.mutants.mutant import alive
 from isthmus.topology.file import parse
 from isthmus.topology.problem import TopologyError
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 
 def outcome_of(case: str, delivery: str = "rst") -> Outcome:
-    text = (EXAMPLES / f"clusters-fig-6{case}.toml").read_text()
+    text = example_file(f"clusters-fig-6{case}").read_text()
     return explore_clusters(parse(text.replace('"rst"', f'"{delivery}"'), f"6{case}"))
 
 
@@ -118,12 +118,12 @@ def test_an_effect_that_is_not_held_breaks_causal_order_where_there_is_nothing_b
 
 
 def test_the_command_goes_through_a_system_of_clusters(tmp_path: Path) -> None:
-    done = explore(str(EXAMPLES / "clusters-fig-6b.toml"), "-o", "json")
+    done = explore(str(example_file("clusters-fig-6b")), "-o", "json")
     assert done.returncode == 0, done.stderr
     result = msgspec.json.decode(done.stdout)
     assert (result["verdict"], result["states"]) == ("holds", 1_755)
     assert result["sends"][0] == "s/x to s/y"
-    refused = explore(str(EXAMPLES / "clusters-fig-6b.toml"), "--crashes", "1")
+    refused = explore(str(example_file("clusters-fig-6b")), "--crashes", "1")
     assert refused.returncode == 2
     assert "clusters promise nothing after a crash" in refused.stderr
 

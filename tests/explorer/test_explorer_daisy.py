@@ -5,17 +5,17 @@ A count that differs means that processes do something else than before. That ma
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from example_files import example_file
 
 from isthmus.explorer.daisy import explore_daisy
 from isthmus.explorer.search import Outcome
-from isthmus.lab.mutants.catalogue import alive, find
+from isthmus.lab.mutants.catalogue import find
+from isthmus.lab.mutants.mutant import alive
 from isthmus.topology.file import parse
 from isthmus.topology.problem import TopologyError
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "daisy-explored.toml"
+EXAMPLE = example_file("daisy-explored")
 
 THREE_GROUPS = """
 [systems.shop]

@@ -6,22 +6,19 @@ What takes more than seconds is run by hand; docs/design/explorer.md has the tab
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from example_files import example_file
 from msgspec.structs import replace
 
 from isthmus.explorer.scenario import scenario_of
 from isthmus.explorer.search import Outcome, explore
-from isthmus.join.gateway import make_gateways
+from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import load
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def outcome_of(example: str, sends: str | None = None, crashes: int | None = None) -> Outcome:
     """What the example comes to; with `sends`, of fewer messages, so that it takes seconds instead of minutes."""
-    topology = load(EXAMPLES / f"{example}.toml", allow_unsafe=True)
+    topology = load(example_file(example), allow_unsafe=True)
     scenario = scenario_of(topology, crashes=crashes)
     if sends is not None:
         directory = topology.directory()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from example_files import example_file
 from msgspec.structs import replace
 
 from isthmus.core.wire.join import Block, Broken, Progress, Resume
@@ -12,19 +11,16 @@ from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, Search, explore
 from isthmus.explorer.site import Site
-from isthmus.explorer.world import World
+from isthmus.explorer.world import World, make_gateways
 from isthmus.join import export
-from isthmus.join.gateway import make_gateways
 from isthmus.join.share import WINDOW
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import MAX_SENDS
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 
 def scenario(example: str, sends: str, crashes: int = 0) -> tuple[Topology, Scenario]:
-    topology = load(EXAMPLES / f"{example}.toml", allow_unsafe=True)
+    topology = load(example_file(example), allow_unsafe=True)
     directory = topology.directory()
     senders = tuple(directory.id(*each.split("/")) for each in sends.split())
     return topology, replace(scenario_of(topology), sends=senders, crashes=crashes)

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from example_files import example_file
 from msgspec import structs
 from runtime_support import run_test, until
 
@@ -22,7 +23,6 @@ from isthmus.topology.file import load
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 MESSAGES = 60
 QUICK = ClusterSettings(retry_after=20 * MILLISECOND, window=16)
 
@@ -31,7 +31,7 @@ class Shop:
     """A system of an example, with its processes dealt to one or more sites in this event loop."""
 
     def __init__(self, example: str, trace: Path | None = None, sites: int = 1) -> None:
-        topology = load(EXAMPLES / f"{example}.toml")
+        topology = load(example_file(example))
         (system,) = topology.systems
         listeners = [listen(Address(LOOPBACK, 0)) for _ in system.members]
         spec = site_spec(topology, system, [address_of(listener) for listener in listeners], "run")

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from example_files import example_file
 from msgspec import structs
 from runtime_support import run_test, until
 
@@ -21,7 +22,7 @@ from isthmus.topology.file import load
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
-TWO_LEVELS = Path(__file__).parents[2] / "examples" / "daisy-two-levels.toml"
+TWO_LEVELS = example_file("daisy-two-levels")
 MESSAGES = 15
 PROMISED = ("integrity", "agreement", "fifo", "causal")
 

@@ -14,11 +14,11 @@ from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.runtime.driver.member import Confirms
 from isthmus.runtime.problems import AddressInUse, NotAccepting, RuntimeProblem
 from isthmus.runtime.systems.group import OrderName, SystemSpec, start_member
 from isthmus.runtime.transport.address import Address, listen
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Property

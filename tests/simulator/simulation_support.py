@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from pathlib import Path
 from random import Random
+
+from example_files import EXAMPLES, example_file
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
-from isthmus.lab.standard import Source
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.orders.causal import CausalOrder
+from isthmus.simulator.campaign import Source
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.nemesis import Nemesis
 from isthmus.simulator.faults.plan import FaultPlan
@@ -18,12 +19,10 @@ from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host, World
 from isthmus.topology.read.simulation import Fixed
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
 
 def example(name: str) -> Source:
-    path = EXAMPLES / name
-    return path.read_text(), f"examples/{name}"
+    path = example_file(name)
+    return path.read_text(), str(path.relative_to(EXAMPLES.parent))
 
 
 class FaultyGroup:

@@ -108,13 +108,13 @@ def test_the_onlooker_sees_who_ignores_the_flow_condition() -> None:
 @pytest.mark.parametrize("name", ["to-hall", "po-hall"])
 def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(name: str) -> None:
     """Losses of up to 30 % at each entity, crashes, slow entities; `make soak` runs thousands of these."""
-    source = example(f"{name}.toml")
+    source = example(name)
     topology = parse(*source)
     outcomes = run_chunk(source, SEEDS)
     failures = [
         f"seed {each.seed}: {each.stuck}{each.broken}{each.report.violations[:2]}" for each in outcomes if each.violated
     ]
-    assert not failures, f"isthmus simulate examples/{name}.toml: " + "\n".join(failures)
+    assert not failures, f"isthmus simulate {source[1]}: " + "\n".join(failures)
     assert not any(outcome.outside for outcome in outcomes)
     assert {case for outcome in outcomes for case in outcome.sometimes} >= {
         case for case in expected(topology) if "crash" not in case
@@ -131,19 +131,19 @@ def test_without_a_mistake_nothing_is_found_where_mutants_are_hunted(scenario: S
 
 
 def test_joined_with_others_they_keep_what_the_joins_promise() -> None:
-    for outcome in run_chunk(example("to-joined.toml"), range(1, 3)):
+    for outcome in run_chunk(example("to-joined"), range(1, 3)):
         assert not outcome.violated, f"seed {outcome.seed}: {outcome.stuck or outcome.broken or outcome.report}"
 
 
 @pytest.mark.parametrize("seed", [19, 24, 33, 49, 1092, 1298])
 def test_a_slow_entity_is_answered_up_to_its_last_word(seed: int) -> None:
     """Seeds in which silence came too early: words that the log had in between, or that moved back, were not told."""
-    outcome = run_seed(example("to-hall.toml"), seed)
+    outcome = run_seed(example("to-hall"), seed)
     assert not outcome.violated, outcome.stuck
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
-    topology = parse(*example("to-hall.toml"))
+    topology = parse(*example("to-hall"))
     for directory in ("one", "two"):
         Run(topology, 3, trace=tmp_path / directory).play()
     one, two = (sorted((tmp_path / each).iterdir()) for each in ("one", "two"))
@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_trace_has_all_stages_and_delivery_is_the_chosen_one() -> None:
     for act_on, stage in (("pre-acknowledged", "pre-acknowledge"), ("acknowledged", "acknowledge")):
-        text, file = example("po-hall.toml")
+        text, file = example("po-hall")
         text = text.partition("[simulation.faults]")[0].replace("loss = 0.3", "loss = 0")
         run = Run(parse(text.replace('"po"', f'"po"\nact-on = "{act_on}"'), file), 1)
         assert not run.play().violated

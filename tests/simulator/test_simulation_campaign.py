@@ -25,7 +25,7 @@ def explain(file: str, outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
 def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(order: str) -> None:
-    text, file = example(f"{order}-group.toml")
+    text, file = example(f"{order}-group")
     cases: Counter[str] = Counter()
     deliveries = 0
     failures = []
@@ -44,12 +44,12 @@ def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(order
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
 def test_the_standard_group_is_the_example_file(order: str) -> None:
-    standard, file = parse(*standard_group(order)), parse(*example(f"{order}-group.toml"))
+    standard, file = parse(*standard_group(order)), parse(*example(f"{order}-group"))
     assert (standard.systems, standard.simulation) == (file.systems, file.simulation)
 
 
 def test_workers_give_the_same_outcomes_in_the_order_of_the_seeds() -> None:
-    source = example("causal-group.toml")
+    source = example("causal-group")
     seeds = [5, 3, 4, 8]
     alone = list(run_seeds(source, seeds, jobs=1))
     assert [outcome.seed for outcome in alone] == seeds
@@ -57,7 +57,7 @@ def test_workers_give_the_same_outcomes_in_the_order_of_the_seeds() -> None:
 
 
 def test_a_campaign_that_is_closed_early_stops() -> None:
-    outcomes = run_seeds(example("fifo-group.toml"), range(1, 1_000_000), jobs=1)
+    outcomes = run_seeds(example("fifo-group"), range(1, 1_000_000), jobs=1)
     assert next(outcomes).seed == 1
     outcomes.close()  # type: ignore[attr-defined]
     assert list(outcomes) == []

@@ -23,11 +23,11 @@ def explain(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(name: str) -> None:
-    source = example(f"{name}.toml")
+    source = example(name)
     topology = parse(*source)
     outcomes = run_chunk(source, SEEDS)
     failures = [explain(outcome) for outcome in outcomes if outcome.violated]
-    assert not failures, f"isthmus simulate examples/{name}.toml: " + "\n".join(failures)
+    assert not failures, f"isthmus simulate {source[1]}: " + "\n".join(failures)
     assert not any(outcome.outside for outcome in outcomes)
     reached = {case for outcome in outcomes for case in outcome.sometimes}
     assert reached >= set(expected(topology))
@@ -38,7 +38,7 @@ def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(name:
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
-    topology = parse(*example("clusters-mixed.toml"))
+    topology = parse(*example("clusters-mixed"))
     for directory in ("one", "two"):
         Run(topology, 3, trace=tmp_path / directory).play()
     one, two = (sorted((tmp_path / each).iterdir()) for each in ("one", "two"))
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_trace_says_who_a_message_was_for_and_which_way_it_went() -> None:
-    run = Run(parse(*example("clusters-two-layers.toml")), 1)
+    run = Run(parse(*example("clusters-two-layers")), 1)
     run.play()
     rows = run.sink.events
     sent = {(row.origin_process, row.origin_seq): row.destinations for row in rows if row.event == "send"}
@@ -67,7 +67,7 @@ def test_a_trace_says_who_a_message_was_for_and_which_way_it_went() -> None:
 
 
 def test_a_crash_of_a_relay_leaves_a_causal_gap_and_the_run_says_what_is_held_and_why() -> None:
-    outcomes = [run_seed(example("clusters-crash.toml"), seed) for seed in range(1, 7)]
+    outcomes = [run_seed(example("clusters-crash"), seed) for seed in range(1, 7)]
     left = [outcome for outcome in outcomes if outcome.outside]
     assert left
     for outcome in left:
@@ -81,7 +81,7 @@ def test_a_crash_of_a_relay_leaves_a_causal_gap_and_the_run_says_what_is_held_an
 
 @pytest.mark.parametrize("delivery", ["rst", "coordinator"])
 def test_flat_systems_are_clusters_of_one(delivery: str) -> None:
-    text, file = example("clusters-two-layers.toml")
+    text, file = example("clusters-two-layers")
     tree = text[text.index("[systems.shop.clusters]") : text.index("[simulation]")]
     flat = text.replace(tree, f'[systems.shop.clusters]\ndelivery = "{delivery}"\n')
     for seed in (1, 2):

@@ -10,6 +10,7 @@ from simulation_support import example
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
 from isthmus.core.wire.daisy import DaisyFrame
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.lab.soak import DAISIES
@@ -18,7 +19,6 @@ from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome, Run, promised
 from isthmus.topology.file import parse
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 SEEDS = (1, 2)
 
@@ -30,11 +30,11 @@ def explain(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("name", DAISIES)
 def test_no_run_of_a_sample_breaks_a_promise(name: str) -> None:
-    source = example(f"{name}.toml")
+    source = example(name)
     topology = parse(*source)
     outcomes = [run_seed(source, seed) for seed in SEEDS]
     failures = [explain(outcome) for outcome in outcomes if outcome.violated]
-    assert not failures, f"isthmus simulate examples/{name}.toml: " + "\n".join(failures)
+    assert not failures, f"isthmus simulate {source[1]}: " + "\n".join(failures)
     for outcome in outcomes:
         assert outcome.deliveries
         assert {each.property for each in outcome.report.verdicts} == set(promised(topology))
@@ -50,7 +50,7 @@ def test_servers_crash_one_after_the_other_and_nothing_is_lost() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
-    topology = parse(*example("daisy-two-levels.toml"))
+    topology = parse(*example("daisy-two-levels"))
     for directory in ("one", "two"):
         Run(topology, 5, trace=tmp_path / directory).play()
     one, two = (sorted((tmp_path / each).iterdir()) for each in ("one", "two"))
@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_message_is_seen_only_where_somebody_is_to_have_it() -> None:
     """daisy, Sect. 3.1: a server multicasts in its local group "if some of the intended recipients of this message
     belong to its local group"."""
-    run = Run(parse(*example("daisy-two-levels.toml")), 1)
+    run = Run(parse(*example("daisy-two-levels")), 1)
     run.play()
     sent = {(row.origin_process, row.origin_seq): row.destinations for row in run.sink.events if row.event == "send"}
     delivered = [row for row in run.sink.events if row.event == "deliver"]
@@ -117,7 +117,7 @@ def test_servers_that_forward_on_receipt_crash_and_nothing_is_lost_or_out_of_ord
 
 def test_a_campaign_over_small_local_groups_does_not_wait_for_what_cannot_happen_in_them() -> None:
     """The nemesis leaves each group its quorum, so with three members one failure at a time is all there is."""
-    text, file = example("daisy-two-levels.toml")
+    text, file = example("daisy-two-levels")
     cases = set(expected(parse(text, file)))
     assert {"server crashed", "crash in a flush of servers", "view change"} <= cases
     assert not {"crash in a view change", "coordinators competed", "proposal taken over"} & cases
@@ -125,13 +125,13 @@ def test_a_campaign_over_small_local_groups_does_not_wait_for_what_cannot_happen
 
 def test_servers_that_were_taken_for_dead_at_once_have_no_say() -> None:
     """Two of them had each formed a view with the successor of the other, and an effect came in before its cause."""
-    outcome = run_seed(example("daisy-three-levels.toml"), 100437)
+    outcome = run_seed(example("daisy-three-levels"), 100437)
     assert not outcome.violated, explain(outcome)
     assert not outcome.outside
 
 
 def test_a_group_that_lost_its_quorum_while_a_view_began_is_beyond_the_model() -> None:
-    outcome = run_seed(example("daisy-two-levels.toml"), 200016)
+    outcome = run_seed(example("daisy-two-levels"), 200016)
     assert outcome.outside == "group c of shop has lost its quorum"
 
 
@@ -146,5 +146,5 @@ def test_a_daisy_that_broadcasts_is_judged_like_a_group(option: str) -> None:
 
 def test_a_crash_just_before_a_change_and_one_in_it_do_not_come_together() -> None:
     """Both would count against the quorum of the group before the change (docs/design/daisy-changes.md, "Model")."""
-    outcome = run_seed(example("daisy-changing.toml"), 400269)
+    outcome = run_seed(example("daisy-changing"), 400269)
     assert not outcome.violated, explain(outcome)

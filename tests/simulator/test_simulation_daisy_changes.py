@@ -6,12 +6,12 @@ from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
 from isthmus.lab.standard import standard
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.campaign import run_seed
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 SETTINGS = GroupSettings()
 

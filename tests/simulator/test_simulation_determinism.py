@@ -15,7 +15,7 @@ from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
 
 
-def topology(name: str = "causal-group.toml") -> Topology:
+def topology(name: str = "causal-group") -> Topology:
     return parse(*example(name))
 
 
@@ -25,7 +25,7 @@ def events(seed: int, *, check: bool = True, trace: Path | None = None) -> list[
     return run.sink.events
 
 
-@pytest.mark.parametrize("name", ["fifo-group.toml", "causal-group.toml", "total-group.toml"])
+@pytest.mark.parametrize("name", ["fifo-group", "causal-group", "total-group"])
 @pytest.mark.parametrize("seed", [1, 2, 7])
 def test_the_same_seed_gives_the_same_run(name: str, seed: int) -> None:
     first, second = (Run(topology(name), seed) for _ in range(2))

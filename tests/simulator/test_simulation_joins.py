@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from example_files import EXAMPLES
 from msgspec.structs import replace
-from simulation_support import EXAMPLES, example
+from simulation_support import example
 
 from isthmus.core.message import Message
 from isthmus.core.wire.join import Block, LinkPdu, Progress, Resume
@@ -34,9 +35,9 @@ def explain(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("name", JOINED)
 def test_no_run_of_a_sample_breaks_a_promise(name: str) -> None:
-    outcomes = run_chunk(example(f"{name}.toml"), SEEDS)
+    outcomes = run_chunk(example(name), SEEDS)
     failures = [explain(outcome) for outcome in outcomes if outcome.violated]
-    assert not failures, f"isthmus simulate examples/{name}.toml: " + "\n".join(failures)
+    assert not failures, f"isthmus simulate {example(name)[1]}: " + "\n".join(failures)
     assert all(outcome.deliveries for outcome in outcomes)
 
 
@@ -49,12 +50,12 @@ def test_runs_that_ended_badly_once_end_well() -> None:
         ("chain-fifo", 50),
         ("two-logs", 92),
     ):
-        outcome = run_seed(example(f"{name}.toml"), seed)
+        outcome = run_seed(example(name), seed)
         assert not outcome.violated, f"{name}: {explain(outcome)}"
 
 
 def test_the_campaign_covers_both_orders_all_shares_and_all_kinds_of_systems() -> None:
-    topologies = [parse(*example(f"{name}.toml")) for name in JOINED]
+    topologies = [parse(*example(name)) for name in JOINED]
     joins = [join for topology in topologies for join in topology.joins]
     kinds = {(join.order, join.assign) for join in joins}
     assert {("causal", "striped"), ("causal", "transfer-sets"), ("fifo", "transfer-sets"), ("fifo", "paths")} <= kinds

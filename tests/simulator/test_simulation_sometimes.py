@@ -90,7 +90,7 @@ def test_joins_bring_links_gateways_and_epochs() -> None:
 
 
 def test_the_standard_causal_group_expects_exactly_these() -> None:
-    assert expected(parse(*example("causal-group.toml"))) == [
+    assert expected(parse(*example("causal-group"))) == [
         "loss",
         "duplication",
         "reordering",
@@ -116,5 +116,5 @@ def test_the_standard_causal_group_expects_exactly_these() -> None:
 
 
 def test_every_expected_case_is_one_that_exists() -> None:
-    for name in ("causal-group.toml", "fifo-group.toml", "total-group.toml", "two-sites.toml"):
+    for name in ("causal-group", "fifo-group", "total-group", "two-sites"):
         assert set(expected(parse(*example(name)))) <= set(CASES)

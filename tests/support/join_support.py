@@ -46,9 +46,9 @@ from isthmus.core.wire.join import (
 )
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.outgoing import Run
-from isthmus.join.plan import plans
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
+from isthmus.topology.plans import plans
 from isthmus.topology.wiring import all_links
 
 RETRY_AFTER = 100 * MILLISECOND

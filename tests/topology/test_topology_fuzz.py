@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from pathlib import Path
 from typing import Any
 
+from example_files import EXAMPLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from isthmus.topology.file import parse
 from isthmus.topology.problem import TopologyError
 from isthmus.topology.wiring import all_links, forwardings, path_links
 
-TEXTS = [file.read_text() for file in sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))]
+TEXTS = [file.read_text() for file in sorted(EXAMPLES.rglob("*.toml"))]
 
 NAMES = ["a", "s0", "s1", "g1", "g2", "p", "p1", "q1", "*", "s0/p", "s0/g1", "s1/g1", "s1/*", "madrid", "valencia"]
 CHOICES = ["fifo", "causal", "total", "embedded", "redis", "nats", "striped", "paths", "transfer-sets", "uncoordinated"]

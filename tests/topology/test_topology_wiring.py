@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from example_files import EXAMPLES, example_file
 
 from isthmus.core.ids import MILLISECOND, SECOND, ProcessName
 from isthmus.topology.check.rules import check
@@ -13,7 +14,6 @@ from isthmus.topology.model import Address, Topology
 from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork, Network, Simulation, Uniform
 from isthmus.topology.wiring import all_links, forwardings, links, path_links
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 MINE = (
     "causal-group chain fifo-group message-passing-fig-2 parallel-fig-3 parallel-fig-4 star total-group tree two-sites"
 )
@@ -37,12 +37,12 @@ def routes(topology: Topology, join: int = 0) -> list[tuple[str, str, list[str]]
 
 @pytest.mark.parametrize("name", MINE.split())
 def test_every_example_loads_without_a_warning(name: str) -> None:
-    file = EXAMPLES / f"{name}.toml"
+    file = example_file(name)
     assert file.read_text().startswith("# ")
     assert check(load(file)) == []
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.toml")), ids=lambda file: file.stem)
 def test_whatever_lies_among_the_examples_can_be_read(file: Path) -> None:
     load(file, allow_unsafe=True)
 
@@ -117,7 +117,7 @@ def test_transfer_sets_can_say_which_system_they_are_about() -> None:
 
 
 def test_messages_from_further_away_are_assigned_by_their_origin() -> None:
-    star = load(EXAMPLES / "star.toml")
+    star = load(example_file("star"))
     (out, back) = routes(star, 0)
     others = [f"{system}/{process}" for system in ("hub", "east", "south", "west") for process in ("p1", "p2")]
     assert out == ("hub/g1", "north/g1", others)
@@ -133,7 +133,7 @@ def test_clients_of_a_broker_that_nobody_lists_have_a_way_out() -> None:
 
 def test_fig_3_of_parallel_is_wired_as_drawn() -> None:
     """Both isp_1^0 and isp_2^0 transfer to isp_1^1, isp_3^0 to isp_2^1; back, isp_2^1 has two sets (Sect. 3)."""
-    topology = load(EXAMPLES / "parallel-fig-3.toml")
+    topology = load(example_file("parallel-fig-3"))
     assert [(gateway, to) for gateway, to, _ in routes(topology)] == [
         ("s0/g1", "s1/g1"),
         ("s0/g2", "s1/g1"),
@@ -148,7 +148,7 @@ def test_fig_3_of_parallel_is_wired_as_drawn() -> None:
 
 def test_fig_4_of_parallel_is_wired_as_drawn() -> None:
     """The red, black and blue links of p, q and r (Sect. 4)."""
-    topology = load(EXAMPLES / "parallel-fig-4.toml")
+    topology = load(example_file("parallel-fig-4"))
     paths = {str(process): [f"{start} {end}" for start, end in tree] for process, tree in path_links(topology).items()}
     assert paths["s0/p"] == ["s0/g1 s1/g1", "s0/g1 s2/g1", "s0/g1 s3/g2"]
     assert paths["s0/q"] == ["s0/g2 s2/g1", "s2/g1 s1/g2", "s1/g2 s3/g2"]
@@ -160,16 +160,16 @@ def test_fig_4_of_parallel_is_wired_as_drawn() -> None:
 
 
 def test_the_promise_is_that_of_the_weakest_join() -> None:
-    assert load(EXAMPLES / "chain.toml").promise() == "causal"
-    assert load(EXAMPLES / "star.toml").promise() == "fifo"
-    assert load(EXAMPLES / "total-group.toml").promise() == "total"
+    assert load(example_file("chain")).promise() == "causal"
+    assert load(example_file("star")).promise() == "fifo"
+    assert load(example_file("total-group")).promise() == "total"
 
 
 def test_members_listen_on_consecutive_ports() -> None:
-    madrid = load(EXAMPLES / "two-sites.toml").system("madrid")
+    madrid = load(example_file("two-sites")).system("madrid")
     assert madrid.listens_at(0) == Address("127.0.0.1", 7400)
     assert str(madrid.listens_at(5)) == "127.0.0.1:7405"
-    assert load(EXAMPLES / "chain.toml").system("madrid").listens_at(0) is None
+    assert load(example_file("chain")).system("madrid").listens_at(0) is None
     text = '[systems.a]\nkind = "embedded"\norder = "fifo"\nprocesses = ["p"]\naddress = "[::1]:80"'
     assert str(parse(text, "t.toml").system("a").listens_at(0)) == "[::1]:80"
 

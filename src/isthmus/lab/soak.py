@@ -14,8 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from isthmus.lab.standard import Source
-from isthmus.simulator.campaign import run_seed
+from isthmus.simulator.campaign import Source, run_seed
 from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome
 from isthmus.topology.file import parse
@@ -90,8 +89,9 @@ class Tally(Struct):
 
 def sources(examples: Path) -> list[Source]:
     """The files of the campaign."""
-    paths = [examples / f"{name}.toml" for name in (*GROUPS, *JOINED, *CLUSTERS, *ACKNOWLEDGED, *DAISIES)]
-    return [(path.read_text(), str(path)) for path in paths]
+    paths = {path.stem: path for path in examples.rglob("*.toml")}
+    names = (*GROUPS, *JOINED, *CLUSTERS, *ACKNOWLEDGED, *DAISIES)
+    return [(paths[name].read_text(), str(paths[name])) for name in names]
 
 
 def soak(
