@@ -10,9 +10,9 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import Relay
 from isthmus.hierarchy.clusters.tree import Hierarchy, hierarchy_of
-from isthmus.topology.read.clusters import ClusterTable
 
 
 def cluster(*members: Any, delivery: str = "rst", name: str = "", **more: Any) -> ClusterTable:

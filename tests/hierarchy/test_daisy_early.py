@@ -14,11 +14,11 @@ from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch, Clocked
 from isthmus.hierarchy.daisy.early import EarlyServersGroup
 from isthmus.hierarchy.daisy.early_orders import SeatOrder
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.record import Causes, pack_with, unpack_with
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.topology.file import parse
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 SEATS, MEMBERS = 3, 2
 GROUPS = [tuple(range(seat * MEMBERS, seat * MEMBERS + MEMBERS)) for seat in range(SEATS)]

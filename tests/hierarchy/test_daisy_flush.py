@@ -17,13 +17,13 @@ from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.wire.daisy import DaisyFrame, SeatReport, SeatState, Settled, Unsettled
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.flush import agree, by_clock
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.pieces import MAX_BYTES, Pieces, cut
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import NONE, tree_of
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.topology.read.daisy import DaisyTable
 
 SEATS = 3
 SENDERS = 2 * SEATS + 2

@@ -17,9 +17,9 @@ from isthmus.core.message import MAX_PAYLOAD, Batch, Message
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.member import GROUP_VIEWS, DaisyMember, daisy_member
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 SETTINGS = GroupSettings(window_messages=8, window_bytes=1000)
 ELSEWHERE: ProcessId = 77

@@ -14,12 +14,12 @@ from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.wire.daisy import DaisyFrame, Parcel, PointPdu, Receipt, Standing
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.parcels import Parcels
 from isthmus.hierarchy.daisy.point import Flush, PointGroup, Told, _pack_end, _pack_told
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import pack
 from isthmus.hierarchy.daisy.tree import tree_of
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 RETRY: Nanos = 40
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from isthmus.core.wire.daisy import Vouch, Vouched
 from isthmus.hierarchy.daisy.generation import DaisyGeneration
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.topology.read.daisy import DaisyTable
 
 NAMES = tuple(f"{group}{number}" for group in "abc" for number in (1, 2, 3))
 LOCAL = [DaisyTable(name=group, processes=NAMES[3 * place : 3 * place + 3]) for place, group in enumerate("abc")]

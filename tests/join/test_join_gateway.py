@@ -11,7 +11,7 @@ import pytest
 from join_support import Desk, join, system, two_systems
 
 from isthmus.core.freeze import freeze
-from isthmus.join.gateway import make_gateways
+from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 

@@ -6,9 +6,10 @@ import pytest
 
 from isthmus.lab.benchmarks.mutants import hunt
 from isthmus.lab.mutants import catalogue as mutants
-from isthmus.lab.mutants.catalogue import CATALOGUE, Mutant, alive, find
+from isthmus.lab.mutants.catalogue import CATALOGUE, find
 from isthmus.lab.mutants.clusters import CLUSTER_MUTANTS
 from isthmus.lab.mutants.joins import JOIN_MUTANTS
+from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.mutants.restarts import RESTART_MUTANTS
 from isthmus.lab.standard import Scenario, standard
 from isthmus.ordering.orders.causal import CausalOrder

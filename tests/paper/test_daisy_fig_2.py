@@ -9,16 +9,16 @@ import pytest
 
 from isthmus.core.endpoint import Delivered
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, ProcessName
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess
 from isthmus.hierarchy.clusters.tree import hierarchy_of
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host, World
-from isthmus.topology.read.clusters import ClusterTable
-from isthmus.topology.read.daisy import DaisyTable
 from isthmus.topology.read.simulation import Fixed
 
 PA, PB, PC = range(3)

@@ -10,12 +10,12 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
 from isthmus.core.wire.daisy import DaisyFrame, SeatState
 from isthmus.hierarchy.daisy.early import EarlyLocalGroup
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable, Forward
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import Causes, unpack_with
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.lab.counts.daisies_on_receipt import SECTIONS
 from isthmus.lab.counts.table import Section
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable, Forward
 
 NAMES = ("a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3")
 A1, A2, A3, B1, B2, _B3, C1, C2, _C3 = range(9)

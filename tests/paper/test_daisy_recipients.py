@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from test_daisy_fig_2 import NAMES, PA, PB, PC, Figure
 
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.lab.counts.recipients import SECTIONS, break_even, inside
 from isthmus.lab.counts.table import Section
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

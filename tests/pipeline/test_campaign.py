@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import msgspec
 import pytest
 
 from isthmus.cli.simulate import account_of
-from isthmus.lab.mutants import catalogue as mutants
-from isthmus.lab.mutants.catalogue import Mutant
+from isthmus.lab.mutants.catalogue import committed
+from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.standard import standard_group, standard_join
 from isthmus.ordering.orders.causal import CausalOrder
 from isthmus.pipeline.audit import audit_traces
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 GROUP = standard_group("causal")
 JOIN = standard_join("striped")
 SEEDS = range(1, 9)
+CAUSES_IGNORED = partial(committed, "causes-ignored")
 
 
 def by_oracle(player: Player, seeds: range) -> Account:
     """The same seeds, played here and judged by the simulator alone."""
     whole = Account()
     for seed in seeds:
-        whole.add(account_of(run_seed(player.source, seed, player.mutant)))
+        whole.add(account_of(run_seed(player.source, seed, player.mistake)))
     return whole
 
 
@@ -46,19 +48,19 @@ def without_words(account: Account) -> Account:
     return msgspec.structs.replace(account, failures=failures)
 
 
-@pytest.mark.parametrize("player", [Player(JOIN), Player(GROUP, "causes-ignored")], ids=["sound", "mutant"])
+@pytest.mark.parametrize("player", [Player(JOIN), Player(GROUP, CAUSES_IGNORED)], ids=["sound", "mutant"])
 def test_a_campaign_finds_what_the_oracle_finds(spark: SparkSession, player: Player) -> None:
     account = campaign(spark, SEEDS, player)
     assert without_words(account) == without_words(by_oracle(player, SEEDS))
     assert account.runs == len(SEEDS)
-    assert bool(account.failures) == (player.mutant is not None)
+    assert bool(account.failures) == (player.mistake is CAUSES_IGNORED)
     for failure in account.failures:
         assert failure.properties == ["causal"]
         assert "before its cause site/" in failure.reasons[0]
 
 
 def test_kept_traces_are_those_that_were_audited(spark: SparkSession, tmp_path: Path) -> None:
-    account = campaign(spark, SEEDS, Player(GROUP, "causes-ignored"), trace=tmp_path / "kept")
+    account = campaign(spark, SEEDS, Player(GROUP, CAUSES_IGNORED), trace=tmp_path / "kept")
     report = audit_traces(spark, [tmp_path / "kept"])
     assert (report.runs, report.events, report.quarantined) == (len(SEEDS), account.events, 0)
     violated = {verdict.run for verdict in report.violated if verdict.property == "causal"}
@@ -140,19 +142,19 @@ def test_what_no_trace_can_tell_comes_from_the_simulator(told: dict[str, str], f
     assert account.outside == ("outside" in told)
 
 
-def test_a_protocol_that_raises_fails_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protocol_that_raises_fails_with_its_place() -> None:
     def stamp(*_: Any) -> Any:
         raise LookupError("no stamp")
 
-    monkeypatch.setattr(mutants, "CATALOGUE", (Mutant("raises", "causal", "raises", ((CausalOrder, "stamp", stamp),)),))
-    outcome = run_seed(GROUP, 1, "raises")
+    mistake = partial(alive, Mutant("raises", "causal", "raises", ((CausalOrder, "stamp", stamp),)))
+    outcome = run_seed(GROUP, 1, mistake)
     assert outcome.violated
     assert outcome.broken.startswith("raised LookupError: no stamp, in stamp, line ")
-    assert play_seeds(Player(GROUP, "raises"), [1]).failures == [Failure(1, [], [outcome.broken])]
+    assert play_seeds(Player(GROUP, mistake), [1]).failures == [Failure(1, [], [outcome.broken])]
 
 
 def test_accounts_add_up() -> None:
-    player = Player(GROUP, "causes-ignored")
+    player = Player(GROUP, CAUSES_IGNORED)
     apart = Account()
     for seed in SEEDS:
         apart.add(play_seeds(player, [seed]))

@@ -34,7 +34,7 @@ SITES = ("madrid", "valencia")
 def events(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     """A simulated run of two joined sites, with faults."""
     directory = tmp_path_factory.mktemp("trace")
-    simulate(load(ROOT / "examples/two-sites.toml"), 2, trace=directory)
+    simulate(load(ROOT / "examples/joins/two-sites.toml"), 2, trace=directory)
     return list(read_trace(directory).events())
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from example_files import example_file
 from join_support import Names, join, system, three_gateways, two_systems
 
-from isthmus.join.plan import JoinPlan, plans
+from isthmus.join.plan import JoinPlan
 from isthmus.topology.file import load, parse
 from isthmus.topology.model import Topology
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from isthmus.topology.plans import plans
 
 
 def plan(topology: Topology, side: str) -> JoinPlan:
@@ -60,7 +58,7 @@ def test_both_sides_see_the_same_links_from_their_own_end() -> None:
 
 
 def test_what_one_side_sends_out_is_what_the_other_takes_in_and_never_both() -> None:
-    topology = load(EXAMPLES / "tree.toml")
+    topology = load(example_file("tree"))
     for index, connection in enumerate(topology.joins):
         here, there = (
             next(each for each in plans(topology, side) if each.join == index) for side in connection.between
@@ -100,7 +98,7 @@ def test_a_gateway_without_a_link_of_a_join_is_no_fellow_in_it() -> None:
 
 def test_in_path_mode_a_join_carries_only_those_whose_paths_use_it() -> None:
     """parallel, Fig. 4: p goes straight to s1, s2 and s3; q by way of s2 and s1; r by way of s3."""
-    topology = load(EXAMPLES / "parallel-fig-4.toml")
+    topology = load(example_file("parallel-fig-4"))
     directory = topology.directory()
 
     def origins(between: tuple[str, str], side: str) -> set[str]:
@@ -123,7 +121,7 @@ def test_in_path_mode_a_join_carries_only_those_whose_paths_use_it() -> None:
 
 
 def test_in_path_mode_a_message_takes_the_very_link_of_its_path() -> None:
-    topology = load(EXAMPLES / "parallel-fig-4.toml")
+    topology = load(example_file("parallel-fig-4"))
     directory = topology.directory()
     taken = {
         (str(directory.name(slot)), str(directory.name(end.near)), str(directory.name(end.far)))

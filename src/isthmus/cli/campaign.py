@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, progress_bar
-from isthmus.cli.seeds import result_of, show, simulated
+from isthmus.cli.seeds import mistake_of, result_of, show, simulated
 from isthmus.cli.spark import MasterOption, MemoryOption
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.simulator.campaign import Player
@@ -42,7 +42,7 @@ def campaign(
     """Simulate many seeds on Spark and audit their traces in the same job. Failing seeds come with their replay."""
     wanted = seeds_of(seeds)
     loaded = simulated(topology, mutant)
-    player = Player((topology.read_text(), str(topology)), mutant)
+    player = Player((topology.read_text(), str(topology)), mistake_of(mutant))
     try:
         account, seconds = _run(player, wanted, trace, master, memory)
     except SparkProblem as problem:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json, table
+from isthmus.hierarchy.clusters.options import ClusterTable
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.topology.check.rules import check as problems_of
 from isthmus.topology.file import load
-from isthmus.topology.read.clusters import ClusterTable
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable
 
 
 def register(app: typer.Typer) -> None:

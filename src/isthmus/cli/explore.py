@@ -13,7 +13,7 @@ from isthmus.explorer.clusters import explore_clusters
 from isthmus.explorer.daisy import explore_daisy
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, explore
-from isthmus.join.gateway import make_gateways
+from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import MAX_CRASHES, MAX_SENDS, MAX_STATES

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from isthmus.cli.console import fail, out, table
-from isthmus.lab.mutants.catalogue import CATALOGUE
+from isthmus.lab.mutants.catalogue import CATALOGUE, committed
 from isthmus.pipeline.campaign.account import Account, Failure
+from isthmus.simulator.campaign import Mistake
 from isthmus.simulator.checks.sometimes import expected
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
@@ -26,6 +29,11 @@ def simulated(file: Path, mutant: str | None) -> Topology:
         if system.kind != "embedded":
             fail(f"{topology.file}: systems.{system.name}.kind: {system.kind!r} cannot be simulated yet")
     return topology
+
+
+def mistake_of(mutant: str | None) -> Mistake:
+    """Commits a mutant of the catalogue; without a name, nothing."""
+    return nullcontext if mutant is None else partial(committed, mutant)
 
 
 def result_of(account: Account, topology: Topology, file: Path, mutant: str | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, CommandError, Output, OutputOption, out, print_json, tracked
-from isthmus.cli.seeds import SHOWN_FAILURES, result_of, show, simulated
+from isthmus.cli.seeds import SHOWN_FAILURES, mistake_of, result_of, show, simulated
 from isthmus.pipeline.campaign.account import Account, Failure
 from isthmus.simulator.campaign import run_seeds
 from isthmus.simulator.run import Outcome
@@ -33,7 +33,7 @@ def simulate(
     account = Account()
     left: list[dict[str, object]] = []
     try:
-        outcomes = run_seeds(source, range(seed, seed + runs), mutant=mutant, trace=trace, jobs=jobs)
+        outcomes = run_seeds(source, range(seed, seed + runs), mistake=mistake_of(mutant), trace=trace, jobs=jobs)
         for outcome in tracked(outcomes, runs, "simulating"):
             account.add(account_of(outcome))
             if outcome.outside:

@@ -17,8 +17,9 @@ from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
 from isthmus.explorer.step import END, Direction, Event, PduNumber, Step, Violation
-from isthmus.join.plan import plans
+from isthmus.join.gateway import JoinGateway
 from isthmus.topology.model import Topology
+from isthmus.topology.plans import plans
 from isthmus.topology.wiring import all_links
 
 State: TypeAlias = tuple[int, ...]
@@ -302,3 +303,14 @@ def _joint(steps: Sequence[Step]) -> Step:
     return steps[-1]._replace(
         cost=max(1, len(events)), events=events, violation=violation, relayed=relayed, settles=settles
     )
+
+
+def make_gateways(topology: Topology) -> dict[ProcessId, JoinGateway]:
+    """All gateways of a topology, as they are at the beginning, by process id."""
+    made: dict[ProcessId, JoinGateway] = {}
+    for system in topology.systems:
+        joins = plans(topology, system.name)
+        members = list(topology.slots(system.name))
+        for slot in topology.gateway_slots(system.name):
+            made[slot] = JoinGateway(slot, members, joins)
+    return made

@@ -42,10 +42,9 @@ from isthmus.core.wire.join import (
 )
 from isthmus.join.export import Export
 from isthmus.join.imports import Import
-from isthmus.join.plan import JoinPlan, plans
+from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING, Recovered, Replay, Settling
 from isthmus.join.share import cut_into_blocks
-from isthmus.topology.model import Topology
 
 RETRY_AFTER: Nanos = 100 * MILLISECOND
 
@@ -442,17 +441,6 @@ class JoinGateway:
 
     def snapshot(self) -> Hashable:
         return freeze(self)
-
-
-def make_gateways(topology: Topology, retry_after: Nanos = RETRY_AFTER) -> dict[ProcessId, JoinGateway]:
-    """All gateways of a topology, as they are at the beginning, by process id."""
-    made: dict[ProcessId, JoinGateway] = {}
-    for system in topology.systems:
-        joins = plans(topology, system.name)
-        members = list(topology.slots(system.name))
-        for slot in topology.gateway_slots(system.name):
-            made[slot] = JoinGateway(slot, members, joins, retry_after)
-    return made
 
 
 def _fellows(plan: JoinPlan, members: Sequence[ProcessId]) -> tuple[ProcessId, ...]:

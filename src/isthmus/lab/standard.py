@@ -1,6 +1,6 @@
 """Standard tests: one system, or a few joined ones, under every fault at once, drawn anew for each seed.
 
-The files `examples/*-group.toml` say the same of one system; this is for code that has no file at hand. The joined
+The files `examples/groups/*.toml` say the same of one system; this is for code that has no file at hand. The joined
 ones are small and never left in peace, so that a mistake shows within a few short runs.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Source: TypeAlias = tuple[str, str]
-"""The text of a topology file and its name."""
+from isthmus.simulator.campaign import Source
 
 Scenario: TypeAlias = Literal[
     "group",

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from isthmus.core.ids import Nanos, ProcessName
-from isthmus.join.plan import JoinPlan, Share, plans
+from isthmus.join.plan import JoinPlan, Share
 from isthmus.planner.expressions import (
     JoinModel,
     best_links,
@@ -28,6 +28,7 @@ from isthmus.planner.expressions import (
     transfer_time,
 )
 from isthmus.topology.model import System, Topology
+from isthmus.topology.plans import plans
 from isthmus.topology.read.simulation import Delay, Exponential, Fixed
 from isthmus.topology.wiring import links as links_of
 from isthmus.topology.wiring import named_pairs, path_links, upstream

@@ -18,7 +18,6 @@ from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot
 from isthmus.core.message import Batch
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.member import GatewayMember, gateway_settings
-from isthmus.join.plan import plans
 from isthmus.join.recovery import NOTHING
 from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import Confirms, MemberDriver
@@ -34,6 +33,7 @@ from isthmus.runtime.transport.address import Address, listen
 from isthmus.runtime.transport.hello import group_tag
 from isthmus.runtime.transport.tls import LinkTls
 from isthmus.topology.model import SUSPECT_AFTER, System, Topology
+from isthmus.topology.plans import plans
 from isthmus.topology.read.acknowledged import AcknowledgedTable
 from isthmus.topology.wiring import Link, all_links
 

@@ -7,23 +7,26 @@ in the order of the seeds, whoever finishes first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from traceback import extract_tb
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from isthmus.lab.mutants.catalogue import alive, find
-from isthmus.lab.standard import Source
 from isthmus.simulator.run import Outcome, Run
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.trace.schema import Event, Report, TraceError
 
-__all__ = ["Played", "Player", "Source", "play_seed", "run_seed", "run_seeds"]
+Source: TypeAlias = tuple[str, str]
+"""The text of a topology file, and its name."""
+
+Mistake: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Puts a mistake into the protocol code for the length of a `with` block. It must be possible to pickle it."""
 
 _topologies: dict[Source, Topology] = {}
 
@@ -39,19 +42,19 @@ class Player(Struct, frozen=True):
     """Plays seeds of one topology. It is small and can be pickled, so it can be carried to where they are played."""
 
     source: Source
-    mutant: str | None = None
+    mistake: Mistake = nullcontext
 
     def __call__(self, seed: int) -> Played:
-        return play_seed(self.source, seed, self.mutant)
+        return play_seed(self.source, seed, self.mistake)
 
 
-def play_seed(source: Source, seed: int, mutant: str | None = None, trace: Path | None = None) -> Played:
+def play_seed(source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None) -> Played:
     """One run with its rows. A protocol that raises has failed like any other: the outcome says so."""
     topology = _topologies.get(source)
     if topology is None:
         topology = _topologies[source] = parse(*source, allow_unsafe=True)
     directory = trace / f"seed-{seed}" if trace is not None else None
-    with alive(find(mutant)) if mutant is not None else nullcontext():
+    with mistake():
         try:
             run = Run(topology, seed, trace=directory)
             return Played(run.play(), run.sink.events)
@@ -77,19 +80,19 @@ def _raised(seed: int, error: Exception) -> Outcome:
     )
 
 
-def run_seed(source: Source, seed: int, mutant: str | None = None, trace: Path | None = None) -> Outcome:
+def run_seed(source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None) -> Outcome:
     """One run, by a function that another interpreter can be asked to call."""
-    return play_seed(source, seed, mutant, trace).outcome
+    return play_seed(source, seed, mistake, trace).outcome
 
 
 def run_seeds(
-    source: Source, seeds: Sequence[int], *, mutant: str | None = None, trace: Path | None = None, jobs: int = 0
+    source: Source, seeds: Sequence[int], *, mistake: Mistake = nullcontext, trace: Path | None = None, jobs: int = 0
 ) -> Iterator[Outcome]:
     """Outcomes of all seeds. `jobs` 0: one per core. Closing the iterator stops the campaign."""
     jobs = min(jobs or os.cpu_count() or 1, len(seeds))
     if jobs <= 1:
         for seed in seeds:
-            yield run_seed(source, seed, mutant, trace)
+            yield run_seed(source, seed, mistake, trace)
         return
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
@@ -98,7 +101,7 @@ def run_seeds(
             run_seed,
             [source] * count,
             seeds,
-            [mutant] * count,
+            [mistake] * count,
             [trace] * count,
             chunksize=max(1, min(8, count // (4 * jobs))),
         )

@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.hierarchy.clusters.options import ClusterTable
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.topology.read.acknowledged import AcknowledgedTable
-from isthmus.topology.read.clusters import ClusterTable
-from isthmus.topology.read.daisy import DaisyTable
 from isthmus.topology.read.exploration import Exploration
 from isthmus.topology.read.simulation import Simulation
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from isthmus.core.ids import ProcessId
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.ordering.addressed.delivery import DeliveryName, Rank
-from isthmus.topology.read.clusters import ClusterTable
 
 TOP = 0
 """The number of the topmost cluster."""

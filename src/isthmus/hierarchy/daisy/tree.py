@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from isthmus.core.ids import ProcessId, slot_of
+from isthmus.hierarchy.daisy.options import PLAIN, DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.shape import Shape
-from isthmus.topology.read.daisy import PLAIN, DaisyOptions, DaisyTable
 
 TOP = 0
 NONE = -1

@@ -14,6 +14,7 @@ from random import Random
 from msgspec import Struct, structs
 
 from isthmus.core.ids import MILLISECOND, Nanos
+from isthmus.hierarchy.daisy.options import PLAIN, DaisyOptions
 from isthmus.lab.counts.daisies import FAST, DaisyRig, even_daisy
 from isthmus.lab.counts.daisies_on_receipt import LateCause
 from isthmus.simulator.faults.daisy import DaisyNemesis
@@ -21,7 +22,6 @@ from isthmus.simulator.faults.plan import FaultPlan
 from isthmus.simulator.run import Run
 from isthmus.simulator.world import World
 from isthmus.topology.file import parse
-from isthmus.topology.read.daisy import PLAIN, DaisyOptions
 
 GROUPS, SIZE = 3, 5
 """Three local groups of five: a quorum of three survives two crashes at once."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec import Struct
 
-from isthmus.lab.mutants.catalogue import CATALOGUE, Mutant
+from isthmus.lab.mutants.catalogue import CATALOGUE
+from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.standard import standard
 from isthmus.simulator.campaign import run_seeds
 
@@ -27,7 +29,7 @@ class Catch(Struct, frozen=True):
 def hunt(mutant: Mutant, limit: int = SEED_LIMIT, first: int = 1) -> Catch:
     """Run seeds `first`, `first` + 1, … of its scenario with this mistake until a run fails."""
     seeds = range(first, first + limit)
-    outcomes = run_seeds(standard(mutant.scenario, mutant.order), seeds, mutant=mutant.name, jobs=1)
+    outcomes = run_seeds(standard(mutant.scenario, mutant.order), seeds, mistake=partial(alive, mutant), jobs=1)
     for count, outcome in enumerate(outcomes, 1):
         if outcome.violated:
             violated = [verdict.property for verdict in outcome.report.violated]

@@ -23,6 +23,7 @@ from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, P
 from isthmus.core.message import Batch
 from isthmus.core.wire.clusters import HopFrame
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.lab.counts.table import Row, Section, row
@@ -38,7 +39,6 @@ from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host, World
-from isthmus.topology.read.clusters import ClusterTable
 from isthmus.topology.read.simulation import Fixed
 
 QUIET: Nanos = 3600 * SECOND

@@ -19,6 +19,7 @@ from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
 from isthmus.core.wire.join import Block
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import Causes, unpack_with
 from isthmus.hierarchy.daisy.tree import tree_of
@@ -34,7 +35,6 @@ from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host, World
-from isthmus.topology.read.daisy import DaisyTable
 from isthmus.topology.read.simulation import Fixed
 
 SYSTEM = "s"

@@ -15,6 +15,7 @@ from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import DaisyFrame, Offered, Parcel
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable, Forward
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import unpack
 from isthmus.lab.counts.daisies import FAST, CountingNetwork, DaisyRig, Sent, even_daisy
@@ -22,7 +23,6 @@ from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.planner.expressions import PARTS
 from isthmus.simulator.world import Host
-from isthmus.topology.read.daisy import DaisyOptions, DaisyTable, Forward
 
 UNIFORM = structs.replace(FAST, uniform=True)
 CAUSE, LARGE = b"cause", b"large"

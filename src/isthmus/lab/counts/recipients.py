@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
+from isthmus.hierarchy.daisy.options import DaisyOptions
 from isthmus.lab.counts.daisies import FAST, SITES, DaisyRig, Sent, even_daisy
 from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.planner.expressions import PARTS
-from isthmus.topology.read.daisy import DaisyOptions
 
 SIZES = (4, 8, 16)
 SETTINGS = ((1, 1), (1, 2), (3, 1), (3, 2))

@@ -7,6 +7,8 @@ test holds that all are.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from isthmus.lab.mutants.acknowledged import ACKNOWLEDGED_MUTANTS
 from isthmus.lab.mutants.clusters import CLUSTER_MUTANTS
 from isthmus.lab.mutants.daisy import DAISY_MUTANTS
@@ -18,8 +20,6 @@ from isthmus.lab.mutants.group import GROUP_MUTANTS
 from isthmus.lab.mutants.joins import JOIN_MUTANTS
 from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.mutants.restarts import RESTART_MUTANTS
-
-__all__ = ["CATALOGUE", "Mutant", "alive", "find"]
 
 CATALOGUE: tuple[Mutant, ...] = (
     *GROUP_MUTANTS,
@@ -41,3 +41,8 @@ def find(name: str) -> Mutant:
         if mutant.name == name:
             return mutant
     raise KeyError(name)
+
+
+def committed(name: str) -> AbstractContextManager[None]:
+    """The protocols with this mistake in them, for the length of a `with` block."""
+    return alive(find(name))

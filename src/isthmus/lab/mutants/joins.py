@@ -18,7 +18,6 @@ from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Message
 from isthmus.core.wire.join import Block, SiteFreeze, SiteState
-from isthmus.join import plan as planning
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.imports import Import
@@ -26,6 +25,7 @@ from isthmus.join.outgoing import Run
 from isthmus.join.plan import JoinPlan
 from isthmus.join.share import ByOrigin, Counted, Sequenced
 from isthmus.lab.mutants.mutant import Mutant
+from isthmus.topology import plans as planning
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import path_links
 

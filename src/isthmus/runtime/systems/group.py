@@ -27,6 +27,7 @@ from isthmus.core.ids import (
 )
 from isthmus.core.message import Batch
 from isthmus.hierarchy.daisy.member import DaisyMember, daisy_member
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
 from isthmus.join.member import GatewayMember, Group
 from isthmus.ordering.group.member import GroupMember
@@ -43,7 +44,6 @@ from isthmus.runtime.transport.hub import Hub
 from isthmus.runtime.transport.medium import Medium
 from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
-from isthmus.topology.read.daisy import DaisyTable
 from isthmus.trace.schema import Role, TraceError
 from isthmus.trace.writer import TraceFormat, open_log
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from isthmus.hierarchy.clusters.options import ClusterTable
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.topology.model import Topology
-from isthmus.topology.read.clusters import ClusterTable
-from isthmus.topology.read.daisy import DaisyTable
 
 CASES: Final = {
     "loss": "a PDU was lost",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isthmus.core.ids import ProcessId
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.simulator.faults.nemesis import Nemesis
@@ -24,7 +25,6 @@ from isthmus.simulator.systems.addressed import (
 )
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
-from isthmus.topology.read.clusters import ClusterTable
 from isthmus.trace.writer import ProcessLog
 
 WINDOW = 12

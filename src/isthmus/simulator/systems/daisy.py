@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from isthmus.core.ids import Nanos, ProcessId
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import OUTSIDE, DaisyProcess
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.shape import Shape, fit
@@ -20,7 +21,6 @@ from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
 from isthmus.simulator.systems.addressed import AddressedApplication, AddressedSystem, OpenLog, Writer, no_batches
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
-from isthmus.topology.read.daisy import DaisyTable
 from isthmus.trace.writer import ProcessLog
 
 WINDOW = 12

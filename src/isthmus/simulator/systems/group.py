@@ -9,7 +9,7 @@ from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import LIFE, ProcessId, incarnation_of
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.member import GatewayMember, Group, gateway_settings
-from isthmus.join.plan import JoinPlan, plans
+from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING
 from isthmus.join.share import Counted, Sequenced
 from isthmus.ordering.acknowledged.member import make_member
@@ -24,6 +24,7 @@ from isthmus.simulator.media import Medium, MediumName
 from isthmus.simulator.workload import Application
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
+from isthmus.topology.plans import plans
 from isthmus.trace.schema import Role
 from isthmus.trace.writer import ProcessLog
 

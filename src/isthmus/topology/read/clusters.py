@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from msgspec import Struct
-
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.ordering.addressed.delivery import DeliveryName
 from isthmus.topology.problem import listing, quote
 from isthmus.topology.read.table import Table
@@ -23,40 +20,6 @@ _WORDING = Wording(
     in_two="remove it from one; agents are members above by themselves",
     deepest=MAX_LAYERS,
 )
-
-
-class ClusterTable(Struct, frozen=True, kw_only=True):
-    """One cluster as the file has it. `name` is its path from the top; that of the topmost is empty."""
-
-    name: str = ""
-    delivery: DeliveryName
-    processes: tuple[str, ...] = ()
-    parts: tuple[ClusterTable, ...] = ()
-    agent: str | None = None
-    coordinator: str | None = None
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        return self.processes + tuple(part.representative for part in self.parts)
-
-    @property
-    def representative(self) -> str:
-        """The agent: who is a member of the cluster above as well."""
-        return self.agent or self.members[0]
-
-    @property
-    def serialiser(self) -> str:
-        """The coordinator, where there is one."""
-        return self.coordinator or self.representative
-
-    @property
-    def layers(self) -> int:
-        return 1 + max((part.layers for part in self.parts), default=0)
-
-    def all_clusters(self) -> Iterator[ClusterTable]:
-        yield self
-        for part in self.parts:
-            yield from part.all_clusters()
 
 
 def read_clusters(table: Table, processes: tuple[str, ...]) -> ClusterTable | None:
