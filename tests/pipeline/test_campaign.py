@@ -18,10 +18,10 @@ from isthmus.lab.standard import standard_group, standard_join
 from isthmus.ordering.orders.causal import CausalOrder
 from isthmus.pipeline.audit import audit_traces
 from isthmus.pipeline.campaign import MOST_TASKS, Progress, campaign, new_directory, tasks_for
-from isthmus.pipeline.campaign.account import Account, Failure
 from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.simulator.campaign import Played, Player, play_seed, run_seed
+from isthmus.trace.account import Account, Failure
 from isthmus.trace.parquet import read_part
 from isthmus.trace.schema import TraceError
 

@@ -17,7 +17,7 @@ from isthmus.simulator.campaign import Player
 
 if TYPE_CHECKING:
     from isthmus.pipeline.campaign import Progress
-    from isthmus.pipeline.campaign.account import Account
+    from isthmus.trace.account import Account
 
 MOST_SEEDS = 100_000_000
 _LAST_SEED = (1 << 63) - 2

@@ -10,11 +10,11 @@ from typing import Any
 
 from isthmus.cli.console import fail, out, table
 from isthmus.lab.mutants.catalogue import CATALOGUE, committed
-from isthmus.pipeline.campaign.account import Account, Failure
 from isthmus.simulator.campaign import Mistake
 from isthmus.simulator.checks.sometimes import expected
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
+from isthmus.trace.account import Account, Failure
 from isthmus.trace.schema import printable
 
 SHOWN_FAILURES = 5

@@ -9,9 +9,9 @@ import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, CommandError, Output, OutputOption, out, print_json, tracked
 from isthmus.cli.seeds import SHOWN_FAILURES, mistake_of, result_of, show, simulated
-from isthmus.pipeline.campaign.account import Account, Failure
 from isthmus.simulator.campaign import run_seeds
 from isthmus.simulator.run import Outcome
+from isthmus.trace.account import Account, Failure
 
 
 def register(app: typer.Typer) -> None:

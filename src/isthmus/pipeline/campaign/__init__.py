@@ -18,10 +18,10 @@ from pyspark import InheritableThread
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 
-from isthmus.pipeline.campaign.account import Account
 from isthmus.pipeline.campaign.task import Player, play_seeds
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.problems import SparkProblem
+from isthmus.trace.account import Account
 from isthmus.trace.schema import TraceError
 
 SEEDS_PER_TASK = 8

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from isthmus.pipeline.audit.findings import AUDITED
-from isthmus.pipeline.campaign.account import Account, Failure
 from isthmus.pipeline.campaign.rows import Judgement, judge_rows
+from isthmus.trace.account import Account, Failure
 from isthmus.trace.parquet import write_part
 from isthmus.trace.schema import Answer, Event, Report, Violation
 
