@@ -151,7 +151,7 @@ def test_vectors_that_are_not_heeded_show_in_a_schedule(mutant: str, text: str) 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("messages = [", 'sends = ["shop/a1"]\nmessages = [', "in a daisy a message has a destination"),
+        ("messages = [", 'sends = ["shop/a1"]\nmessages = [', "in shop a message has a destination"),
         ('["shop/b2"] }', '["shop/zz"] }', '"shop/zz" is not a name'),
         ('["shop/b2"] }', '"shop/b2" }', "must be an array of names"),
         ("after = 2 },  ", "after = 1 },  ", "message 1 is not for shop/a1"),

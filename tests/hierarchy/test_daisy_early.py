@@ -189,7 +189,7 @@ processes = ["a2"]
 
 def test_the_file_says_when_servers_forward() -> None:
     for text, forward in ((FILE, "on-receipt"), (FILE.replace('forward = "on-receipt"', ""), "on-delivery")):
-        daisy = parse(text, "t.toml").system("shop").daisy
+        daisy = parse(text, "t.toml").system("shop").table
         assert daisy is not None
         assert tree_of(daisy, ("a1", "a2").index).options.forward == forward
 

@@ -14,11 +14,12 @@ from isthmus.lab.soak import run_chunk
 from isthmus.lab.standard import Scenario, standard
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.checks.acknowledged import out_of_turn
-from isthmus.simulator.checks.sometimes import Sometimes, expected
+from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.media import FlowWatch, Medium, MediumName
 from isthmus.simulator.network import Network
 from isthmus.simulator.run import Run, promised
+from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 from isthmus.topology.read.simulation import Uniform
 from isthmus.trace.schema import Event, EventName

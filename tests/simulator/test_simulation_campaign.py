@@ -9,8 +9,8 @@ from simulation_support import example
 
 from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed, run_seeds
-from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import PROMISED, Outcome
+from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 
 SEEDS = range(1, 61)

@@ -9,8 +9,8 @@ from simulation_support import example
 
 from isthmus.lab.soak import CLUSTERS, run_chunk
 from isthmus.simulator.campaign import run_seed
-from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome, Run, promised
+from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 
 SEEDS = range(1, 9)

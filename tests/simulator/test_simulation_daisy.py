@@ -16,8 +16,8 @@ from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.lab.soak import DAISIES
 from isthmus.lab.standard import standard, standard_daisy
 from isthmus.simulator.campaign import run_seed
-from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome, Run, promised
+from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 
 SEEDS = (1, 2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from simulation_support import example
 
-from isthmus.simulator.checks.sometimes import CASES, Sometimes, expected
+from isthmus.simulator.checks.sometimes import CASES, Sometimes
+from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 

@@ -7,7 +7,7 @@ from table_support import only_problem, refused
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.topology.file import parse
-from isthmus.topology.read.acknowledged import AcknowledgedTable
+from isthmus.topology.kinds.acknowledged import AcknowledgedTable
 
 HALL = """
 [systems.hall]
@@ -48,14 +48,13 @@ def only(old: str, new: str) -> tuple[str, str, str]:
 def test_all_that_the_table_can_say() -> None:
     (system,) = parse(HALL, "t.toml").systems
     expected = AcknowledgedTable(protocol="to", act_on="pre-acknowledged", window=4, answer_after=5 * MILLISECOND)
-    assert system.acknowledged == expected
+    assert system.table == expected
     assert (expected.settings().window, expected.settings().act_on) == (4, "pre-acknowledged")
 
 
 def test_an_application_acts_on_what_is_acknowledged_unless_the_file_says_otherwise() -> None:
     (system,) = parse(HALL.replace('act-on = "pre-acknowledged"\n', ""), "t.toml").systems
-    assert system.acknowledged is not None
-    assert system.acknowledged.act_on == "acknowledged"
+    assert system.own(AcknowledgedTable).act_on == "acknowledged"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_tree_is_taken_as_it_is_written() -> None:
     loaded = topology()
     assert check(loaded) == []
     assert loaded.promise() == "causal"
-    top = loaded.system("shop").clusters
+    top = loaded.system("shop").table
     assert top is not None
     described = [(each.name, each.delivery, each.members) for each in top.all_clusters()]
     assert described == [
@@ -62,7 +62,7 @@ def test_a_tree_is_taken_as_it_is_written() -> None:
 @pytest.mark.parametrize("delivery", ["rst", "coordinator"])
 def test_a_flat_system_need_not_list_its_processes_again(delivery: str) -> None:
     flat = '[systems.s]\nkind = "embedded"\norder = "causal"\nprocesses = ["p", "q"]\n[systems.s.clusters]\ndelivery = '
-    top = topology(f'{flat}"{delivery}"\n').system("s").clusters
+    top = topology(f'{flat}"{delivery}"\n').system("s").table
     assert top is not None
     assert (top.members, top.layers) == (("p", "q"), 1)
 

@@ -27,8 +27,8 @@ processes = ["c1", "c2"]
 
 def tree() -> DaisyTree:
     system = parse(TREE, "t.toml").system("shop")
-    assert system.daisy is not None
-    return tree_of(system.daisy, system.processes.index)
+    assert system.table is not None
+    return tree_of(system.table, system.processes.index)
 
 
 def test_groups_have_numbers_from_the_top_down_and_a_seat_in_the_group_above() -> None:
@@ -87,7 +87,7 @@ def test_what_makes_no_sense_is_refused(old: str, new: str, key: str, reason: st
 
 def test_local_groups_are_stars_where_the_file_says_so() -> None:
     for text, star in ((TREE, False), (f"{TREE}[systems.shop.daisy]\nstar = true\n", True)):
-        daisy = parse(text, "t.toml").system("shop").daisy
+        daisy = parse(text, "t.toml").system("shop").table
         assert daisy is not None
         assert tree_of(daisy, ("a1", "a2", "b1", "b2", "c1", "c2").index).options.star is star
     (problem,) = refused(f"{TREE}[systems.shop.daisy]\nstar = 1\n")
@@ -99,7 +99,7 @@ RECIPIENTS = f'{TREE}[systems.shop.daisy]\ninside = "recipients"\n'
 
 def test_messages_go_to_recipients_only_where_the_file_says_so() -> None:
     for text, inside, resilience in ((TREE, "everybody", 0), (RECIPIENTS, "recipients", 1)):
-        daisy = parse(text, "t.toml").system("shop").daisy
+        daisy = parse(text, "t.toml").system("shop").table
         assert daisy is not None
         options = tree_of(daisy, ("a1", "a2", "b1", "b2", "c1", "c2").index).options
         assert (options.inside, options.resilience) == (inside, resilience)
@@ -152,9 +152,9 @@ JOIN = '[[joins]]\nbetween = ["shop", "depot"]\norder = "{}"\n'
 def test_a_daisy_whose_messages_are_for_everybody_can_be_joined(order: str) -> None:
     topology = parse(BROADCAST + OTHER + JOIN.format(order), "t.toml")
     system = topology.system("shop")
-    assert (topology.promise(), system.is_addressed, system.gateways) == (order, False, ("g1", "g2"))
-    assert system.daisy is not None
-    tree = tree_of(system.daisy, system.members.index)
+    assert (topology.promise(), system.broadcasts, system.gateways) == (order, True, ("g1", "g2"))
+    assert system.table is not None
+    tree = tree_of(system.table, system.members.index)
     assert tree.groups[4].everybody == (4, 5, 6, 7)
     assert tree.options.audience == "everybody"
 
@@ -188,14 +188,14 @@ def test_what_is_for_gateways_is_refused_where_there_are_none(key: str) -> None:
 
 
 def test_a_daisy_that_broadcasts_need_not_stand_alone() -> None:
-    assert parse(BROADCAST + OTHER, "t.toml").system("shop").daisy is not None
+    assert parse(BROADCAST + OTHER, "t.toml").system("shop").table is not None
     assert parse(BROADCAST + OTHER + "[simulation.faults]\njoins = 1\n", "t.toml").simulation.faults.joins == 1
 
 
 def test_a_message_without_destinations_is_for_everybody_where_the_daisy_says_so() -> None:
     system = parse(BROADCAST, "t.toml").system("shop")
-    assert system.daisy is not None
-    everybody, some = tree_of(system.daisy, system.members.index), tree()
+    assert system.table is not None
+    everybody, some = tree_of(system.table, system.members.index), tree()
     assert all(everybody.goes_out(group, ()) is (group != 0) for group in range(5))
     assert all(everybody.goes_in(group, ()) for group in range(5))
     assert all(everybody.is_for(process, ()) and not some.is_for(process, ()) for process in range(6))
@@ -220,7 +220,7 @@ def test_groups_change_where_the_file_says_how_large_they_may_be() -> None:
         ("split-above = 8", (8, 4, 0)),
         ("split-above = 8\nmerge-below = 2\nreconsider = 100", (8, 2, 100)),
     ):
-        daisy = parse(changing(lines), "t.toml").system("shop").daisy
+        daisy = parse(changing(lines), "t.toml").system("shop").table
         assert daisy is not None
         assert (daisy.options.split_above, daisy.options.merge_below, daisy.options.reconsider) == sizes
         assert daisy.options.changes is (sizes[0] > 0)

@@ -9,8 +9,7 @@ import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json
 from isthmus.explorer.addressed import directed_of
-from isthmus.explorer.clusters import explore_clusters
-from isthmus.explorer.daisy import explore_daisy
+from isthmus.explorer.kinds import KINDS
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Outcome, explore
 from isthmus.explorer.world import make_gateways
@@ -35,11 +34,17 @@ def explore_topology(
     """Look at every schedule. Prints how many states there are, and a shortest counterexample if one exists."""
     loaded = load(topology, allow_unsafe=True)
     for system in loaded.systems:
-        if system.daisy is not None and not system.is_addressed:
-            reason = "the explorer has daisies whose messages are for some, and joins of systems that are one step"
-            fail(f'{topology}: systems.{system.name}.daisy has audience = "everybody": {reason}; simulate it instead')
-    if any(system.is_addressed for system in loaded.systems):
-        return _explore_addressed(topology, loaded, messages, crashes, max_states, output)
+        kind = KINDS[system.kind]
+        if refusal := kind.refusal(system):
+            fail(f"{topology}: systems.{system.name}.{refusal}")
+        if kind.alone is not None:
+            if kind.no_crashes and (crashes or loaded.exploration.crashes):
+                fail(f"{topology}: {kind.no_crashes}; use isthmus simulate to see what one does")
+            with err.status("exploring"):
+                outcome = kind.alone(loaded, messages, max_states)
+            directed = directed_of(loaded, messages)
+            sends = [f"{each.sender} to {' and '.join(map(str, each.destinations))}" for each in directed]
+            return _tell(_outcome(topology, loaded, outcome) | {"sends": sends, "crashes": 0}, outcome, output)
     scenario = scenario_of(loaded, messages, crashes, max_states)
     if not scenario.sends:
         fail(f"{topology}: no system lists a process that could send anything; add processes to one")
@@ -50,27 +55,10 @@ def explore_topology(
             scenario,
             lambda states, events: status.update(f"exploring: {states:,} states, schedules of up to {events} events"),
         )
-    result = _result(topology, loaded, scenario, outcome)
-    if output is Output.JSON:
-        print_json(result)
-    else:
-        _print(result, outcome)
-    return VIOLATED if outcome.counterexample else HOLDS
+    return _tell(_result(topology, loaded, scenario, outcome), outcome, output)
 
 
-def _explore_addressed(
-    file: Path, loaded: Topology, messages: int | None, crashes: int | None, max_states: int | None, output: Output
-) -> int:
-    """Clusters or a daisy: messages have destinations."""
-    clustered = any(system.clusters for system in loaded.systems)
-    if crashes or loaded.exploration.crashes:
-        reason = "clusters promise nothing after a crash" if clustered else "a daisy is explored without crashes"
-        fail(f"{file}: {reason}; use isthmus simulate to see what one does")
-    with err.status("exploring"):
-        outcome = (explore_clusters if clustered else explore_daisy)(loaded, messages, max_states)
-    directed = directed_of(loaded, messages)
-    sends = [f"{each.sender} to {' and '.join(map(str, each.destinations))}" for each in directed]
-    result = _outcome(file, loaded, outcome) | {"sends": sends, "crashes": 0}
+def _tell(result: dict[str, Any], outcome: Outcome, output: Output) -> int:
     if output is Output.JSON:
         print_json(result)
     else:

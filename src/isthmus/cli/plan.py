@@ -16,6 +16,7 @@ from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import MAX_PAYLOAD
 from isthmus.core.units import format_duration, format_rate, parse_duration, parse_rate
 from isthmus.planner.forecast import DirectionForecast, Forecast, JoinForecast, forecast, load_of
+from isthmus.planner.kinds import KINDS
 from isthmus.topology.file import load
 
 UNLIMITED = "unlimited"
@@ -44,10 +45,8 @@ def plan(
         fail(f"--rate {rate}: must be a number of messages per second")
     loaded = load(topology)
     for system in loaded.systems:
-        if system.daisy is not None and system.is_addressed:
-            fail(f"{topology}: systems.{system.name} is a daisy that cannot be joined, and plan is about joins")
-        if system.clusters is not None:
-            fail(f"{topology}: systems.{system.name} is made of clusters, and plan is about joins; see isthmus counts")
+        if refusal := KINDS[system.kind].refusal(system):
+            fail(f"{topology}: systems.{system.name} {refusal}")
     told = load_of(loaded)
     model = structs.replace(
         told.model,

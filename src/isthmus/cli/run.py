@@ -77,9 +77,9 @@ def run(
     chosen = process or ([] if hub else list(system.founders))
     on_the_medium = MediumOptions(medium, loss, loss_seed, hub)
     on_the_medium.check(str(topology), system)
-    if (system.clusters or system.daisy) and (joining or (lines and system.is_addressed) or life is not None):
-        what = "is made of clusters" if system.clusters else "is a daisy"
-        options = "--joining, --lines and --life are" if system.is_addressed else "--joining and --life are"
+    if system.kind in ("clusters", "daisy") and (joining or (lines and not system.broadcasts) or life is not None):
+        what = "is made of clusters" if system.kind == "clusters" else "is a daisy"
+        options = "--joining, --lines and --life are" if not system.broadcasts else "--joining and --life are"
         fail(f"{topology}: systems.{site} {what}: {options} for groups")
     life = _life(loaded, system, chosen, life)
     if life and not process:
@@ -97,9 +97,9 @@ def run(
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load_here = Load(rate, size, seconds or float("inf")) if rate else None
-    if system.clusters is not None:
+    if system.kind == "clusters":
         return run_addressed(ClusterSite(loaded, system, spec), listeners, load_here, seconds, output)
-    if system.daisy is not None and system.is_addressed:
+    if not system.broadcasts:
         return run_addressed(DaisySite(loaded, system, spec), listeners, load_here, seconds, output)
     if not chosen:
         return run_hub(spec, medium_address(system), seconds)
@@ -204,8 +204,8 @@ def _embedded(topology: Topology, site: str) -> System:
     except KeyError:
         names = ", ".join(each.name for each in topology.systems)
         fail(f"{topology.file}: there is no system {site!r}; --site takes one of {names}")
-    if system.kind != "embedded":
-        fail(f"{topology.file}: systems.{site}.kind is {system.kind!r}; only embedded systems can be run so far")
+    if system.provider != "embedded":
+        fail(f"{topology.file}: systems.{site}.kind is {system.provider!r}; only embedded systems can be run so far")
     return system
 
 

@@ -45,7 +45,7 @@ class MediumOptions(Struct, frozen=True):
         return self.hub or self.loss > 0 or self.medium is not MediumName.AUTO
 
     def check(self, file: str, system: System) -> None:
-        if self.are_given and system.acknowledged is None:
+        if self.are_given and system.kind != "acknowledged":
             fail(f"{file}: systems.{system.name} is on no medium: --medium, --loss and --hub are for [acknowledged]")
 
     def apply(self, spec: SystemSpec) -> SystemSpec:

@@ -11,7 +11,7 @@ from typing import Any
 from isthmus.cli.console import fail, out, table
 from isthmus.lab.mutants.catalogue import CATALOGUE, committed
 from isthmus.simulator.campaign import Mistake
-from isthmus.simulator.checks.sometimes import expected
+from isthmus.simulator.systems.table import KINDS, expected
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
 from isthmus.trace.account import Account, Failure
@@ -26,8 +26,8 @@ def simulated(file: Path, mutant: str | None) -> Topology:
     if mutant is not None and mutant not in {each.name for each in CATALOGUE}:
         fail(f"--mutant: there is no {mutant!r}; the catalogue has {', '.join(each.name for each in CATALOGUE)}")
     for system in topology.systems:
-        if system.kind != "embedded":
-            fail(f"{topology.file}: systems.{system.name}.kind: {system.kind!r} cannot be simulated yet")
+        if system.kind not in KINDS:
+            fail(f"{topology.file}: systems.{system.name}.kind: {system.provider!r} cannot be simulated yet")
     return topology
 
 

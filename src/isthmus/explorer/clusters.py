@@ -15,6 +15,7 @@ from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop
 from isthmus.explorer.addressed import AddressedWorld, Judge, Past, Reaction, bits, directed_of
 from isthmus.explorer.search import Outcome, Search
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import Hops, Relay
 from isthmus.hierarchy.clusters.tree import Hierarchy, hierarchy_of, route
 from isthmus.topology.model import Topology
@@ -122,8 +123,7 @@ class ClusterWorld(AddressedWorld[Relay, Hop]):
 def explore_clusters(topology: Topology, messages: int | None = None, max_states: int | None = None) -> Outcome:
     """Look at every schedule of the system of clusters in a topology."""
     (system,) = topology.systems
-    assert system.clusters is not None, f"{system.name} has no clusters"
     directory = topology.directory()
-    tree = hierarchy_of(system.clusters, lambda name: directory.id(system.name, name))
+    tree = hierarchy_of(system.own(ClusterTable), lambda name: directory.id(system.name, name))
     world = ClusterWorld(tree, directory, directed_of(topology, messages))
     return Search(world, topology.exploration.max_states if max_states is None else max_states).run(lambda *_: None)

@@ -16,6 +16,7 @@ from isthmus.core.message import Batch
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
 from isthmus.explorer.addressed import AddressedWorld, Reaction, directed_of
 from isthmus.explorer.search import Outcome, Search
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import unpack
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
@@ -64,8 +65,7 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
 def explore_daisy(topology: Topology, messages: int | None = None, max_states: int | None = None) -> Outcome:
     """Look at every schedule of the daisy in a topology."""
     (system,) = topology.systems
-    assert system.daisy is not None, f"{system.name} is no daisy"
     directory = topology.directory()
-    tree = tree_of(system.daisy, lambda name: directory.id(system.name, name))
+    tree = tree_of(system.own(DaisyTable), lambda name: directory.id(system.name, name))
     world = DaisyWorld(tree, directory, directed_of(topology, messages))
     return Search(world, topology.exploration.max_states if max_states is None else max_states).run(lambda *_: None)

@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from isthmus.simulator.campaign import Source, run_seed
-from isthmus.simulator.checks.sometimes import expected
 from isthmus.simulator.run import Outcome
+from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 
 GROUPS = ("fifo-group", "causal-group", "total-group")

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.join.plan import Share
-from isthmus.topology.model import System
 
 # message-passing, Sect. 4
 
@@ -172,21 +171,14 @@ def serialised_rate_limit(model: JoinModel) -> Fraction | None:
     return Fraction(SECOND) / model.local_hop if model.links > 1 and model.local_hop else None
 
 
-def delivery_words(system: System) -> int:
-    """Hops of small words between the arrival of a message and its delivery in an embedded system.
+def uniform_words(members: int) -> int:
+    """Hops of small words between the arrival of a message and its uniform delivery in a group.
 
-    Fast delivery needs none. Uniform delivery waits for an acknowledgement and for the word that a quorum has the
-    message, unless the sender and one receiver are a quorum; a place in a total order takes one hop more. (In a system
-    of four the first member and any other are a quorum, so that what the first member sends comes sooner.) In a daisy
-    quorums are those of local groups; the largest counts.
+    It waits for an acknowledgement and for the word that a quorum has the message, unless the sender and one receiver
+    are a quorum. (In a group of four the first member and any other are a quorum, so that what the first member sends
+    comes sooner.)
     """
-    if system.kind != "embedded" or system.delivery == "fast":
-        return 0
-    members = len(system.members)
-    if system.daisy is not None:
-        members = max(len(group.processes) for group in system.daisy.all_groups())
-    uniform = 0 if members <= 3 else 2
-    return uniform + 1 if system.order == "total" else uniform
+    return 0 if members <= 3 else 2
 
 
 def numbering_share(share: Share, links: int) -> Fraction:

@@ -19,7 +19,6 @@ from isthmus.join.plan import JoinPlan, Share
 from isthmus.planner.expressions import (
     JoinModel,
     best_links,
-    delivery_words,
     join_rate_limit,
     links_needed,
     numbering_share,
@@ -27,6 +26,7 @@ from isthmus.planner.expressions import (
     system_rate_limit,
     transfer_time,
 )
+from isthmus.planner.kinds import KINDS
 from isthmus.topology.model import System, Topology
 from isthmus.topology.plans import plans
 from isthmus.topology.read.simulation import Delay, Exponential, Fixed
@@ -153,17 +153,8 @@ def forecast(topology: Topology, load: Load) -> Forecast:
 
 
 def local_latency(system: System, model: JoinModel) -> Fraction:
-    """From `send` until every process of this system has delivered.
-
-    In a daisy a message goes up from its group to the topmost one and down again: two local groups, and servers' groups
-    between them, which wait for nobody. A server that sends a message on has it itself when the first member has
-    acknowledged it, and not before.
-    """
-    words = delivery_words(system)
-    levels = 1 if system.daisy is None else system.daisy.levels
-    if levels == 1:
-        return model.local_hop + words * model.local_delay
-    return 2 * (model.local_hop + max(1, words) * model.local_delay) + (2 * levels - 3) * model.local_hop
+    """From `send` until every process of this system has delivered."""
+    return KINDS[system.kind].latency(system, model)
 
 
 def _system(topology: Topology, system: System, load: Load) -> SystemForecast:

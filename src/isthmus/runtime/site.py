@@ -16,6 +16,7 @@ from typing import Any
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.member import GatewayMember, gateway_settings
 from isthmus.join.recovery import NOTHING
@@ -32,9 +33,9 @@ from isthmus.runtime.systems.group import SystemSpec, group_settings, make_group
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.runtime.transport.hello import group_tag
 from isthmus.runtime.transport.tls import LinkTls
+from isthmus.topology.kinds.acknowledged import AcknowledgedTable
 from isthmus.topology.model import SUSPECT_AFTER, System, Topology
 from isthmus.topology.plans import plans
-from isthmus.topology.read.acknowledged import AcknowledgedTable
 from isthmus.topology.wiring import Link, all_links
 
 REAL_SUSPECT_AFTER: Nanos = 1 * SECOND
@@ -197,7 +198,7 @@ def site_spec(
 ) -> SystemSpec:
     """What the members of one system of a topology have to agree on; one address per member, in their order."""
     members = dict(zip(topology.slots(system.name), system.members, strict=True))
-    if system.daisy is not None:
+    if system.kind == "daisy":
         settings.setdefault("window_messages", DAISY_WINDOW)
     return SystemSpec(
         run=run,
@@ -210,8 +211,8 @@ def site_spec(
         suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
         keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
-        acknowledged=None if system.acknowledged is None else _acknowledged(system.acknowledged),
-        daisy=None if system.is_addressed else system.daisy,
+        acknowledged=_acknowledged(system.own(AcknowledgedTable)) if system.kind == "acknowledged" else None,
+        daisy=system.own(DaisyTable) if system.kind == "daisy" and system.broadcasts else None,
         gateways=tuple(topology.gateway_slots(system.name)) if topology.is_joined(system.name) else (),
         **settings,
     )

@@ -16,19 +16,16 @@ from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.share import WINDOW
 from isthmus.ordering.orders.table import OrderName
-from isthmus.simulator.checks.acknowledged import out_of_turn
 from isthmus.simulator.checks.links import LinkWatch
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.checks.stability import too_early
 from isthmus.simulator.faults.plan import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import Link
 from isthmus.simulator.network import Network
-from isthmus.simulator.systems.clusters import SimulatedClusters
-from isthmus.simulator.systems.daisy import SimulatedDaisy
-from isthmus.simulator.systems.daisy_broadcast import SimulatedBroadcastDaisy
-from isthmus.simulator.systems.group import JOIN_WINDOW, SimulatedSystem
+from isthmus.simulator.systems.group import JOIN_WINDOW
+from isthmus.simulator.systems.table import KINDS
 from isthmus.simulator.world import Host, World
-from isthmus.topology.model import System, Topology
+from isthmus.topology.model import Topology
 from isthmus.topology.wiring import all_links
 from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event, Property, Report, Role
@@ -44,9 +41,9 @@ RECOVERY: Nanos = 8 * SECOND
 
 
 def promised(topology: Topology) -> tuple[Property, ...]:
-    """What a run of this topology is judged by. Clusters have no views, and a daisy has many at once."""
+    """What a run of this topology is judged by. Only systems that broadcast have one view at a time, for everybody."""
     properties = PROMISED[topology.promise()]
-    if all(system.is_addressed for system in topology.systems):
+    if not any(system.broadcasts for system in topology.systems):
         return tuple(each for each in properties if each != "same_view")
     return properties
 
@@ -95,7 +92,10 @@ class Run:
         self.world = World(self.names, line, self.sometimes, check=check)
         self.links: list[Link] = []
         self.world.send_on_link = self._send_on_link
-        self.systems = [self._simulated(system, tight) for system in topology.systems]
+        self.systems = [
+            KINDS[system.kind].make(topology, system, self.world, seed, self._log, tight=tight)
+            for system in topology.systems
+        ]
         if self.simulation.faults.swarm:
             line.faults = self.systems[0].nemesis.plan.network
         slots = {name: slot for slot, name in enumerate(self.names.slots)}
@@ -116,16 +116,6 @@ class Run:
         if self.links:
             self.world.on_view = self._check_links
         self._outside = ""
-
-    def _simulated(self, system: System, tight: bool) -> SimulatedSystem | SimulatedClusters | SimulatedDaisy:
-        topology, world, seed = self.topology, self.world, self.seed
-        if system.clusters is not None:
-            return SimulatedClusters(topology, system, system.clusters, world, seed, self._log, tight=tight)
-        if system.daisy is not None and system.is_addressed:
-            return SimulatedDaisy(topology, system, system.daisy, world, seed, self._log, tight=tight)
-        labels = [str(name) for name in self.names.slots]
-        kind = SimulatedSystem if system.daisy is None else SimulatedBroadcastDaisy
-        return kind(topology, system, world, seed, self._log, labels, tight=tight)
 
     def play(self) -> Outcome:
         """The whole run."""
@@ -152,8 +142,8 @@ class Run:
             log.close()
         events = self.sink.events
         broken = broken or too_early(events)
-        if any(system.acknowledged is not None for system in self.topology.systems):
-            broken = broken or out_of_turn(events)
+        for kind in dict.fromkeys(system.kind for system in self.topology.systems):
+            broken = broken or KINDS[kind].check(events)
         return Outcome(
             seed=self.seed,
             report=judge(events, promised(self.topology)),

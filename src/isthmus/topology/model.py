@@ -2,7 +2,7 @@
 
 This is what a topology file says once it has been read, no more: names, counts and choices. Which links follow from
 it, and who forwards whose messages over them, is worked out in `wiring`; whether the papers allow it, in
-`topology_checks`. `docs/design/topology.md` explains the file.
+`check/rules.py`. `docs/design/topology.md` explains the file.
 
 Inside the protocols processes are integers; `Topology.directory` is where the names turn into slots. Slots are given
 out in the order of the file, system by system, processes before gateways, so that the same file always gives the
@@ -11,23 +11,20 @@ same ids.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
-from isthmus.hierarchy.clusters.options import ClusterTable
-from isthmus.hierarchy.daisy.options import DaisyTable
-from isthmus.topology.read.acknowledged import AcknowledgedTable
 from isthmus.topology.read.exploration import Exploration
 from isthmus.topology.read.simulation import Simulation
 
-Kind: TypeAlias = Literal["embedded", "redis", "nats", "rabbitmq"]
+AnyTable = TypeVar("AnyTable", bound=Struct)
+
 Order: TypeAlias = Literal["fifo", "causal", "total"]
 Delivery: TypeAlias = Literal["uniform", "fast"]
 Assign: TypeAlias = Literal["striped", "transfer-sets", "paths", "uncoordinated"]
 
-KINDS: tuple[Kind, ...] = ("embedded", "redis", "nats", "rabbitmq")
 ORDERS: tuple[Order, ...] = ("fifo", "causal", "total")
 """Weakest first. Each contains those before it: total order here is always causal (a log, or the embedded group)."""
 
@@ -60,22 +57,27 @@ class TlsFiles(Struct, frozen=True, kw_only=True):
 
 
 class System(Struct, frozen=True, kw_only=True):
-    """One broadcast system. A broker's processes may be unknown: its clients need not be listed.
+    """One system. `provider` is what the file calls its kind: who runs it, isthmus itself (`embedded`) or a broker.
 
-    Members on `standby` are not there at the start; they may come, and go, while the system runs. With `clusters` it is
-    no broadcast system: its messages go from one process to one other (docs/design/clusters.md). With `daisy` it is one
-    only where every message is for everybody (docs/design/daisy-joins.md). With `acknowledged` it is a group over a
-    broadcast medium (docs/design/to-po.md).
+    Its `kind` is what it is made of; every layer has a table of kinds by these names, and what the table of that kind
+    in the file says is in `table`. Others need to know this much: whether it `broadcasts`, that is, whether every
+    message is for everybody; whether the file `lists_everybody` who may send (a broker's clients need not be listed);
+    and whether it `revives` members, that is, whether somebody who is gone may come back as a new process.
+
+    Members on `standby` are not there at the start; they may come, and go, while the system runs.
     """
 
     name: str
-    kind: Kind
+    provider: str
     order: Order
+    kind: str = "group"
+    table: Struct | None = None
+    broadcasts: bool = True
+    lists_everybody: bool = True
+    revives: bool = True
     processes: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
-    url: str | None = None
-    stream: str | None = None
     address: Address | None = None
     link_address: Address | None = None
     tls: TlsFiles | None = None
@@ -83,19 +85,17 @@ class System(Struct, frozen=True, kw_only=True):
     delivery: Delivery = "uniform"
     heartbeat: Nanos = 20 * MILLISECOND
     suspect_after: Nanos = SUSPECT_AFTER
-    clusters: ClusterTable | None = None
-    daisy: DaisyTable | None = None
-    acknowledged: AcknowledgedTable | None = None
 
     @property
     def members(self) -> tuple[str, ...]:
         """Processes, then gateways: the order of their slots and of their ports."""
         return self.processes + self.gateways
 
-    @property
-    def is_addressed(self) -> bool:
-        """Whether its messages are for some processes each, so that it is no broadcast system."""
-        return self.clusters is not None or (self.daisy is not None and self.daisy.options.audience == "some")
+    def own(self, table: type[AnyTable]) -> AnyTable:
+        """What the table of its kind says, for whoever knows that kind."""
+        if not isinstance(self.table, table):
+            raise TypeError(f"{self.name} is of kind {self.kind} and has no {table.__name__}")
+        return self.table
 
     @property
     def founders(self) -> tuple[str, ...]:

@@ -80,6 +80,11 @@ class DaisyMember:
         self._inner = Outbox()
 
     @property
+    def below(self) -> DaisyProcess:
+        """The layer that this one rests on."""
+        return self.process
+
+    @property
     def view(self) -> View:
         return self._named(self.process.current.view())
 

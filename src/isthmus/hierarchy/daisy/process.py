@@ -29,6 +29,7 @@ from isthmus.hierarchy.daisy.generation import DaisyGeneration, Level
 from isthmus.hierarchy.daisy.local import LocalGroup
 from isthmus.hierarchy.daisy.shape import Shape, Sizes, admit, fit, names_given, regroup, traffic_of
 from isthmus.hierarchy.daisy.tree import TOP, DaisyTree, grown
+from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import EXCLUDED
 from isthmus.ordering.group.window import GroupSettings
 
@@ -110,6 +111,11 @@ class DaisyProcess:
     @property
     def tree(self) -> DaisyTree:
         return self.current.tree
+
+    @property
+    def below(self) -> GroupMember:
+        """The group layer that all rests on: the member of its local group."""
+        return self.local.member
 
     @property
     def local(self) -> LocalGroup:

@@ -62,7 +62,7 @@ def topology(
     systems = tuple(
         System(
             name=name,
-            kind="embedded",
+            provider="embedded",
             order=order,
             processes=tuple(f"p{number}" for number in range(1, size + 1)),
             gateways=gateways,

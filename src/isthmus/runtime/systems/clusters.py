@@ -13,6 +13,7 @@ from socket import socket
 from isthmus.core.ids import MILLISECOND, ProcessId
 from isthmus.core.message import MAX_PAYLOAD
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
@@ -60,10 +61,8 @@ class ClusterSite(AddressedSite[ClusterDriver]):
     """The processes of one system of clusters that run in this event loop."""
 
     def __init__(self, topology: Topology, system: System, spec: SystemSpec) -> None:
-        if system.clusters is None:
-            raise ValueError(f"{system.name} has no clusters")
         super().__init__(topology, spec)
-        self.tree = hierarchy_of(system.clusters, lambda name: self.names.id(system.name, name))
+        self.tree = hierarchy_of(system.own(ClusterTable), lambda name: self.names.id(system.name, name))
 
     async def start(
         self,

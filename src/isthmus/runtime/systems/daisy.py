@@ -15,6 +15,7 @@ from time import monotonic_ns
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import MAX_PAYLOAD
 from isthmus.hierarchy.daisy.member import DaisyMember
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.join.member import GatewayMember
@@ -72,10 +73,8 @@ class DaisySite(AddressedSite[DaisyDriver]):
     """The processes of one daisy that run in this event loop."""
 
     def __init__(self, topology: Topology, system: System, spec: SystemSpec) -> None:
-        if system.daisy is None:
-            raise ValueError(f"{system.name} is no daisy")
         super().__init__(topology, spec)
-        self.tree = tree_of(system.daisy, lambda name: self.names.id(system.name, name))
+        self.tree = tree_of(system.own(DaisyTable), lambda name: self.names.id(system.name, name))
 
     async def start(
         self, process: ProcessId, listener: socket, on_message: OnMessage, limits: Limits = DEFAULT_LIMITS

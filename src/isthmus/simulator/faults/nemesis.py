@@ -12,8 +12,6 @@ from typing import Any
 
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Nanos, ProcessId, slot_of
-from isthmus.hierarchy.daisy.member import DaisyMember
-from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.join.member import GatewayMember
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.quorum import is_quorum
@@ -202,22 +200,18 @@ class Nemesis:
         if host.alive and host.doomed is None and self._can_spare(host):
             if isinstance(endpoint, GatewayMember):
                 self.world.sometimes.reach("gateway left")
-            if isinstance(endpoint, (GroupMember, DaisyProcess, DaisyMember, GatewayMember)):
-                self.world.step(host, endpoint.leave)
+            self.world.step(host, host.member.leave)
 
 
 def group_of(host: Host) -> GroupMember:
     """The group layer of a simulated process, whatever is on top of it."""
-    member = member_of(host)
-    if isinstance(member, DaisyMember):
-        member = member.process
-    if isinstance(member, DaisyProcess):
-        return member.local.member
-    assert isinstance(member, GroupMember)
-    return member
+    layer = member_of(host)
+    while not isinstance(layer, GroupMember):
+        layer = layer.below
+    return layer
 
 
-def member_of(host: Host) -> object:
+def member_of(host: Host) -> Any:
     """What takes part in the system itself, below the joins of a gateway."""
     endpoint = host.endpoint
     return endpoint.group if isinstance(endpoint, GatewayMember) else endpoint

@@ -14,15 +14,14 @@ from isthmus.core.message import Addressed, Batch
 from isthmus.hierarchy.clusters.process import ClusterProcess
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.simulator.faults.plan import FaultPlan, draw_plan
+from isthmus.simulator.systems.kind import OpenLog
 from isthmus.simulator.workload import THINKING, Application
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Workload
-from isthmus.trace.schema import Role
 from isthmus.trace.writer import ProcessLog
 
 Writer: TypeAlias = ClusterProcess | DaisyProcess
-OpenLog: TypeAlias = Callable[[ProcessId, Role], ProcessLog]
 
 _SHOWN_HOLDS = 3
 

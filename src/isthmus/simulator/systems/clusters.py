@@ -18,13 +18,14 @@ from isthmus.simulator.faults.plan import Crash, FaultPlan
 from isthmus.simulator.systems.addressed import (
     AddressedApplication,
     AddressedSystem,
-    OpenLog,
     Writer,
     no_batches,
     nobody_comes_back,
 )
+from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
+from isthmus.topology.read.simulation import Simulation
 from isthmus.trace.writer import ProcessLog
 
 WINDOW = 12
@@ -63,7 +64,6 @@ class SimulatedClusters(AddressedSystem):
         self,
         topology: Topology,
         system: System,
-        clusters: ClusterTable,
         world: World,
         seed: int,
         open_log: OpenLog,
@@ -71,7 +71,7 @@ class SimulatedClusters(AddressedSystem):
         tight: bool,
     ) -> None:
         super().__init__(topology, system, world)
-        self.tree = hierarchy_of(clusters, self.by_name.__getitem__)
+        self.tree = hierarchy_of(system.own(ClusterTable), self.by_name.__getitem__)
         self.application = self._applied(ClusterApplication, seed)
         relays = [slot for slot in self.slots if self.tree.is_relay(slot)]
         self.nemesis = ClusterNemesis(world, self.slots, self._plan(seed), relays)
@@ -94,3 +94,14 @@ class SimulatedClusters(AddressedSystem):
         for peer, frames in host.endpoint.channels.unacknowledged().items():
             return f"has frames that {self._name(peer)} has not acknowledged: {frames}"
         return ""
+
+
+def _traits(system: System, simulation: Simulation) -> Traits:
+    tree = system.own(ClusterTable)
+    # A coordinator never holds anything back, nor do two members.
+    holds = any(each.delivery == "rst" and len(each.members) > 2 for each in tree.all_clusters())
+    own = frozenset({"relay"} if tree.parts else ())
+    return Traits(views=False, carries=False, quorums=False, holds=holds, own=own)
+
+
+CLUSTERS = SimulatedKind(make=SimulatedClusters, traits=_traits)

@@ -18,7 +18,8 @@ from isthmus.hierarchy.daisy.shape import Shape, fit
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
-from isthmus.simulator.systems.addressed import AddressedApplication, AddressedSystem, OpenLog, Writer, no_batches
+from isthmus.simulator.systems.addressed import AddressedApplication, AddressedSystem, Writer, no_batches
+from isthmus.simulator.systems.kind import OpenLog
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.trace.writer import ProcessLog
@@ -43,7 +44,6 @@ class SimulatedDaisy(AddressedSystem):
         self,
         topology: Topology,
         system: System,
-        daisy: DaisyTable,
         world: World,
         seed: int,
         open_log: OpenLog,
@@ -51,7 +51,7 @@ class SimulatedDaisy(AddressedSystem):
         tight: bool,
     ) -> None:
         super().__init__(topology, system, world)
-        self.tree = tree_of(daisy, self.by_name.__getitem__)
+        self.tree = tree_of(system.own(DaisyTable), self.by_name.__getitem__)
         self.application = self._applied(DaisyApplication, seed)
         self.nemesis = DaisyNemesis(world, self.slots, self._plan(seed))
         self._settings = GroupSettings(

@@ -12,15 +12,18 @@ from functools import cached_property
 from isthmus.core.endpoint import View
 from isthmus.core.ids import ProcessId
 from isthmus.hierarchy.daisy.member import DaisyMember, daisy_member
+from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
-from isthmus.join.member import GatewayMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
 from isthmus.simulator.faults.nemesis import member_of
 from isthmus.simulator.faults.plan import FaultPlan
-from isthmus.simulator.systems.daisy import not_settled, not_with_the_others
+from isthmus.simulator.systems.daisy import SimulatedDaisy, not_settled, not_with_the_others
 from isthmus.simulator.systems.group import SimulatedSystem, not_confirmed
-from isthmus.simulator.world import Host
+from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
+from isthmus.simulator.world import Host, World
+from isthmus.topology.model import System, Topology
+from isthmus.topology.read.simulation import Simulation
 
 
 class SimulatedBroadcastDaisy(SimulatedSystem):
@@ -28,9 +31,8 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
 
     @cached_property
     def tree(self) -> DaisyTree:
-        assert self.system.daisy is not None, f"{self.system.name} is no daisy"
         slots = self.topology.slots(self.system.name)
-        return tree_of(self.system.daisy, dict(zip(self.system.members, slots, strict=True)).__getitem__)
+        return tree_of(self.system.own(DaisyTable), dict(zip(self.system.members, slots, strict=True)).__getitem__)
 
     def _make_nemesis(self, plan: FaultPlan) -> DaisyNemesis:
         return DaisyNemesis(self.world, self.slots, plan, self._spare)
@@ -54,9 +56,9 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
     def _far_is_there(self, slot: int) -> bool:
         """Whether the gateway at the far end of a link is there, or another will take its place in the end."""
         host = self.world.hosts.get(slot)
-        if host is None or not isinstance(host.endpoint, GatewayMember):
+        if host is None or self.topology.system(self.world.names.slots[slot].system).revives:
             return True
-        return not isinstance(host.endpoint.group, DaisyMember) or (host.alive and host.doomed is None)
+        return host.alive and host.doomed is None
 
     def beyond_the_model(self) -> str:
         for plan in self.joins:
@@ -82,3 +84,32 @@ def _member_of(host: Host) -> DaisyMember:
     member = member_of(host)
     assert isinstance(member, DaisyMember)
     return member
+
+
+def _make(
+    topology: Topology, system: System, world: World, seed: int, open_log: OpenLog, *, tight: bool
+) -> SimulatedBroadcastDaisy | SimulatedDaisy:
+    made = SimulatedBroadcastDaisy if system.broadcasts else SimulatedDaisy
+    return made(topology, system, world, seed, open_log, tight=tight)
+
+
+def _traits(system: System, simulation: Simulation) -> Traits:
+    daisy, crashes = system.own(DaisyTable), simulation.faults.crashes
+    own = {
+        "relay": daisy.parts,
+        "server crashed": crashes,
+        "crash in a flush of servers": crashes,
+        "groups changed": daisy.options.changes,
+        "crash in a change of groups": crashes and daisy.options.changes,
+        "let in": system.standby,
+    }
+    return Traits(
+        roomy=any(len(group.processes) >= 5 for group in daisy.all_groups()),
+        # Where messages go to recipients only, groups carry none themselves.
+        carries=daisy.options.inside != "recipients",
+        holds=True,
+        own=frozenset(case for case, wanted in own.items() if wanted),
+    )
+
+
+DAISY = SimulatedKind(make=_make, traits=_traits)

@@ -12,7 +12,6 @@ from isthmus.join.member import GatewayMember, Group, gateway_settings
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING
 from isthmus.join.share import Counted, Sequenced
-from isthmus.ordering.acknowledged.member import make_member
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.table import ORDERS
@@ -20,13 +19,12 @@ from isthmus.simulator.faults.daisy import DaisyNemesis
 from isthmus.simulator.faults.lives import Lives
 from isthmus.simulator.faults.nemesis import Nemesis, group_of
 from isthmus.simulator.faults.plan import FaultPlan, draw_plan
-from isthmus.simulator.media import Medium, MediumName
+from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
 from isthmus.simulator.workload import Application
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.plans import plans
-from isthmus.trace.schema import Role
-from isthmus.trace.writer import ProcessLog
+from isthmus.topology.read.simulation import Simulation
 
 SIMULATED_WINDOW = 512
 """Small, so that back-pressure is met in short runs."""
@@ -40,8 +38,6 @@ JOIN_ENOUGH_BLOCKS = 3
 """Small for the same reason: the window of a join gets full, every burst is spread over several links, and what is too
 little for a further block has to gather."""
 
-LogFactory = Callable[[ProcessId, Role], ProcessLog]
-
 
 class SimulatedSystem:
     """Starts the members of one system and keeps starting new ones where a fault plan wants it."""
@@ -52,8 +48,7 @@ class SimulatedSystem:
         system: System,
         world: World,
         seed: int,
-        open_log: LogFactory,
-        names: list[str],
+        open_log: OpenLog,
         *,
         tight: bool,
     ) -> None:
@@ -78,17 +73,12 @@ class SimulatedSystem:
             window_messages=JOINED_WINDOW if self._tight else SIMULATED_WINDOW,
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
-        if system.acknowledged is not None:
-            kind: MediumName = "1C" if system.acknowledged.protocol == "to" else "MC"
-            rng = Random(f"medium {seed} {system.name}")
-            medium = Medium(kind, world.network, rng, simulation.network.bandwidth, system.acknowledged.window)
-            world.media.update(dict.fromkeys(self.slots, medium))
         self.lives = Lives(world, self.slots, self.gateways, self._begin_life)
         senders = simulation.workload.senders
         self._senders = {
             slot
             for slot in topology.process_slots(system.name)
-            if senders is None or names[slot] in {str(sender) for sender in senders}
+            if senders is None or world.names.slots[slot] in senders
         }
         plan = draw_plan(
             Random(f"faults {seed} {system.name}"),
@@ -161,10 +151,7 @@ class SimulatedSystem:
 
     def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> Group:
         founders, now = self.lives.founders(), self.world.now
-        table = self.system.acknowledged
-        if table is None:
-            return GroupMember(process, founders, ORDERS[self.system.order], settings, now, joining=joining)
-        return make_member(table.protocol, process, founders, table.settings(), settings, now, joining=joining)
+        return GroupMember(process, founders, ORDERS[self.system.order], settings, now, joining=joining)
 
     def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
         return _nothing if is_gateway else self.application.on_batch
@@ -253,3 +240,10 @@ def _tighten(gateway: JoinGateway) -> None:
 
 def _nothing(host: Host, batch: object) -> None:
     """Gateways' own deliveries are not application events."""
+
+
+def _traits(system: System, simulation: Simulation) -> Traits:
+    return Traits(holds=system.order == "causal", sequenced=system.order == "total")
+
+
+GROUP = SimulatedKind(make=SimulatedSystem, traits=_traits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from isthmus.core.ids import SLOT_BITS, ProcessName
 from isthmus.topology.check.names import give_gateways, unknown_gateway, unknown_process, unknown_system
 from isthmus.topology.check.paths import check_paths
+from isthmus.topology.kinds.table import KINDS
 from isthmus.topology.model import REST, Address, Join, System, Topology, TransferSet
 from isthmus.topology.problem import Problem, Report, listing
 from isthmus.topology.wiring import named_pairs
@@ -30,9 +31,9 @@ def check(topology: Topology) -> list[Problem]:
     if topology.paths:
         check_paths(report, topology)
     _check_senders(report, topology)
-    _check_clusters(report, topology)
-    _check_daisies(report, topology)
-    if all(sound) and not any(system.is_addressed for system in topology.systems):
+    _check_exploration(report, topology)
+    _check_kinds(report, topology)
+    if all(sound) and all(system.broadcasts for system in topology.systems):
         _check_islands(report, topology)
     return report.problems
 
@@ -77,16 +78,11 @@ def _check_ends(report: Report, topology: Topology, index: int) -> bool:
             return False
     sound = True
     for place, name in enumerate(join.between):
-        if topology.system(name).clusters is not None:
-            reason = f"{name} is made of clusters: its messages go to one process each, and a join carries broadcasts"
-            report.refuse(f"{key}[{place}]", reason, f"remove this join, or systems.{name}.clusters")
+        system = topology.system(name)
+        if refusal := KINDS[system.kind].refuse_join(system):
+            report.refuse(f"{key}[{place}]", *refusal)
             sound = False
-        elif topology.system(name).is_addressed:
-            reason = f"{name} is a daisy: its messages go to some processes each, and a join carries broadcasts"
-            way_out = f'write systems.{name}.daisy.audience = "everybody" if they are for all, or remove this join'
-            report.refuse(f"{key}[{place}]", reason, way_out)
-            sound = False
-        elif not topology.system(name).gateways:
+        elif not system.gateways:
             report.refuse(f"{key}[{place}]", f"{name} has no gateway to join it by", give_gateways(name))
             sound = False
     near, far = map(topology.system, join.between)
@@ -275,42 +271,22 @@ def _check_senders(report: Report, topology: Topology) -> None:
         unknown_process(report, topology, f"simulation.workload.senders[{place}]", sender)
 
 
-def _check_clusters(report: Report, topology: Topology) -> None:
-    """Clusters stand alone, and they have no views: nobody comes, goes or begins a second life."""
-    joined = {name for join in topology.joins for name in join.between}
-    clustered = [system.name for system in topology.systems if system.clusters is not None]
-    for name in clustered:
-        if len(topology.systems) > 1 and name not in joined:
-            reason = "nothing can join a system of clusters to the others here"
-            report.refuse(f"systems.{name}.clusters", reason, "give it a file of its own")
+def _check_kinds(report: Report, topology: Topology) -> None:
+    for name, kind in KINDS.items():
+        systems = [system for system in topology.systems if system.kind == name]
+        if systems:
+            kind.check(report, topology, systems)
+
+
+def _check_exploration(report: Report, topology: Topology) -> None:
     exploration = topology.exploration
-    addressed = any(system.is_addressed for system in topology.systems)
+    addressed = [system for system in topology.systems if not system.broadcasts]
     if addressed and exploration.sends is not None:
-        reason = f"in a {'system of clusters' if clustered else 'daisy'} a message has a destination"
+        reason = f"in {addressed[0].name} a message has a destination"
         report.refuse("exploration.sends", reason, 'write messages = [{ from = "s/p", to = "s/q" }]')
     if exploration.messages and not addressed:
-        reason = "only in a system of clusters or in a daisy has a message a destination"
+        reason = "every message here is for everybody: only in clusters or in a daisy has one a destination"
         report.refuse("exploration.messages", reason, 'write sends = ["s/p"]')
-    if clustered and any(each.also for each in exploration.messages):
-        report.refuse("exploration.messages", "in clusters a message is for one process", 'remove "also"')
-    faults = topology.simulation.faults
-    for key, count in (("joins", faults.joins), ("leaves", faults.leaves), ("restarts", faults.restarts)):
-        if clustered and count:
-            report.refuse(f"simulation.faults.{key}", "the processes of clusters never change", "remove it")
-
-
-def _check_daisies(report: Report, topology: Topology) -> None:
-    """A daisy stands alone if its messages are for some, and who is gone from it does not come back."""
-    joined = {name for join in topology.joins for name in join.between}
-    daisies = [system for system in topology.systems if system.daisy is not None]
-    for system in daisies:
-        if len(topology.systems) > 1 and system.is_addressed and system.name not in joined:
-            reason = "nothing can join a daisy to the others here, whose messages are for some processes each"
-            report.refuse(f"systems.{system.name}.daisy", reason, "give it a file of its own")
-    faults = topology.simulation.faults
-    for key, count in (("joins", faults.joins), ("restarts", faults.restarts)):
-        if daisies and count and len(daisies) == len(topology.systems):
-            report.refuse(f"simulation.faults.{key}", "nobody comes back to a daisy", "remove it")
 
 
 def _check_islands(report: Report, topology: Topology) -> None:

@@ -1,7 +1,7 @@
 """The shape of a topology file: tables in, a `Topology` and a list of problems out.
 
 Here every value is read on its own: keys, types, names, numbers, and what each kind of system needs. What the parts of
-a file must be to each other is the business of `topology_checks`.
+a file must be to each other is the business of `check/rules.py`.
 """
 
 from __future__ import annotations
@@ -12,36 +12,27 @@ from msgspec.structs import replace
 
 from isthmus.core.ids import ProcessName
 from isthmus.core.message import MAX_MEMBERS
+from isthmus.topology.kinds.table import KINDS, all_keys, kind_of, providers
 from isthmus.topology.model import (
-    KINDS,
     ORDERS,
     REST,
-    Address,
     Assign,
-    Delivery,
     Join,
     Path,
     System,
-    TlsFiles,
     Topology,
     TransferSet,
 )
 from isthmus.topology.problem import Report, listing, quote
-from isthmus.topology.read.acknowledged import read_acknowledged
-from isthmus.topology.read.clusters import read_clusters
-from isthmus.topology.read.daisy import read_daisy
 from isthmus.topology.read.exploration import read_exploration
+from isthmus.topology.read.keys import read_address
 from isthmus.topology.read.simulation import read_simulation
 from isthmus.topology.read.table import NAME, Table, describe, shorten
 
 MAX_LINKS = 4096
+EMBEDDED = "embedded"
 
-_DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
 _ASSIGNS: tuple[Assign, ...] = ("striped", "transfer-sets", "paths", "uncoordinated")
-_SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
-_GROUP_KEYS = ("link-address", "tls", "journal", "standby", "delivery", "suspect-after")
-_EMBEDDED_KEYS = ("address", "heartbeat", "clusters", "acknowledged", *_GROUP_KEYS)
-_BROKER_KEYS = ("url", "stream")
 
 _PROCESS_FORM = 'write "process" or "system/process"'
 
@@ -82,142 +73,42 @@ def _system(systems: Table, name: str) -> System:
     if not NAME.fullmatch(name):
         systems.refuse(name, f"{quote(name)} is not a name", "use letters, digits, _ and -")
     table = systems.table(name)
-    kind = table.choice("kind", KINDS, None, "what runs this system")
-    kind_is_known = table.entries.get("kind") in KINDS
-    embedded = kind == "embedded" and kind_is_known
+    provider = table.choice("kind", providers(), None, "what runs this system")
+    is_known = table.entries.get("kind") in providers()
+    embedded = provider == EMBEDDED and is_known
     # A broker stream is a log: all its readers see one order.
     order = table.choice("order", ORDERS, None if embedded else "total", "what the system itself guarantees")
     processes = table.names("processes")
     if processes is None and embedded:
         table.missing("processes", "an embedded system consists of its processes", 'write processes = ["p1", "p2"]')
     gateways = _gateways(table)
-    system = System(name=name, kind=kind, order=order, processes=processes or (), gateways=gateways)
+    system = System(name=name, provider=provider, order=order, processes=processes or (), gateways=gateways)
     for gateway in sorted(set(gateways).intersection(system.processes)):
         reason = f"the name {quote(gateway)} is there twice, as a process and as a gateway"
         table.refuse("gateways", reason, "rename one of the two")
     if len(system.members) > MAX_MEMBERS:
         reason = f"more than {MAX_MEMBERS} processes and gateways"
         table.refuse("processes", reason, "split the system and join the parts")
-    if kind_is_known:
-        system = _embedded(table, system) if embedded else _broker(table, system)
+    if is_known:
+        system = _of_its_kind(table, system)
     else:
         # One cause, one line: without a kind nobody can say which of these belong here.
-        for key in (*_EMBEDDED_KEYS, *_BROKER_KEYS):
+        for key in all_keys():
             table.take(key)
     table.close()
     return system
 
 
-def _embedded(table: Table, system: System) -> System:
-    for name in _BROKER_KEYS:
-        reason = f"is for {listing(KINDS[1:])}, and this system is embedded"
-        table.foreign(name, reason, "remove it, or change kind")
-    if "clusters" in table.entries:
-        return _clustered(table, system)
-    if "daisy" in table.entries:
-        return _in_daisy(table, system)
-    if "acknowledged" in table.entries:
-        system = replace(system, acknowledged=read_acknowledged(table, system.order))
-    system = replace(
-        system,
-        address=_address(table, "address", len(system.members)),
-        link_address=_address(table, "link-address", len(system.gateways)),
-        tls=_tls(table),
-        journal=table.text("journal"),
-        standby=_standby(table, system),
-        delivery=table.choice("delivery", _DELIVERIES, system.delivery),
-        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
-        suspect_after=table.duration("suspect-after", system.suspect_after),
-    )
-    if system.acknowledged is not None and "delivery" in table.entries:
-        table.refuse("delivery", "is for groups without [acknowledged]", "remove it, and write act-on there")
-    elif system.delivery == "fast" and system.order == "total":
-        reason = "a total order is agreed on by a quorum, so nothing can be delivered on receipt"
-        table.refuse("delivery", reason, 'write delivery = "uniform", or order = "causal"')
-    if system.journal is not None and system.acknowledged is not None:
-        table.refuse("journal", "is for groups without [acknowledged]", "remove it, or the acknowledgements")
-    elif system.journal is not None and system.order == "total":
-        reason = "two unfinished messages might change places between the dead and those who follow them"
-        table.refuse("journal", reason, 'remove it, or write order = "causal"')
-    elif system.journal is not None and system.delivery == "fast":
-        reason = "a message would be delivered before the journal has it"
-        table.refuse("journal", reason, 'remove it, or write delivery = "uniform"')
-    elif system.journal is not None and not system.gateways:
-        table.refuse("journal", "the gateways write it, and there is none", "remove it, or write gateways = 1")
-    _check_patience(table, system)
-    return system
-
-
-def _standby(table: Table, system: System) -> tuple[str, ...]:
-    """The members that are not there at the start."""
-    standby = table.names("standby", empty=True) or ()
-    for place, name in enumerate(standby):
-        if name not in system.members:
-            reason = f"{quote(name)} is no process or gateway of this system"
-            table.refuse_element("standby", place, reason, f"name some of {listing(system.members)}")
-    if system.members and not set(system.members) - set(standby):
-        table.refuse("standby", "nobody is left to begin with", "leave out at least one")
-    return standby
-
-
-def _clustered(table: Table, system: System) -> System:
-    """A system of clusters: point-to-point messages, no views, no gateways."""
-    for name in ("acknowledged", *_GROUP_KEYS):
-        table.foreign(name, "is for groups, and this system is made of clusters", "remove it, or [clusters]")
-    if system.order != "causal":
-        reason = f"clusters keep causal order, not {system.order}"
-        table.refuse("order", reason, 'write order = "causal", or remove its clusters')
-    if system.gateways:
-        reason = "a system of clusters has none: its messages go to one process each, so a gateway would miss most"
-        table.refuse("gateways", reason, "remove it, or the clusters")
-    return replace(
-        system,
-        address=_address(table, "address", len(system.members)),
-        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
-        clusters=read_clusters(table, system.processes),
-    )
-
-
-def _in_daisy(table: Table, system: System) -> System:
-    """A daisy: a tree of groups, and messages to any set of processes, or all of them to everybody."""
-    table.foreign("journal", "is for single groups, and this system is a daisy", "remove it, or [daisy]")
-    system = replace(system, standby=_standby(table, system))
-    reason = "in a daisy a message is delivered when a quorum of the group holds it, so that a new server has it too"
-    table.foreign("delivery", reason, "remove it, or [daisy]")
-    if system.order != "causal":
-        reason = f"a daisy keeps causal order, not {system.order}"
-        table.refuse("order", reason, 'write order = "causal", or remove its daisy')
-    system = replace(
-        system,
-        address=_address(table, "address", len(system.members)),
-        link_address=_address(table, "link-address", len(system.gateways)),
-        tls=_tls(table),
-        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
-        suspect_after=table.duration("suspect-after", system.suspect_after),
-        daisy=read_daisy(table, system.processes, system.gateways, system.standby),
-    )
-    if not system.gateways:
-        for name in ("link-address", "tls"):
-            if name in table.entries:
-                table.refuse(name, "is for gateways, and this daisy has none", "remove it")
-    if system.standby and system.daisy is not None and not system.daisy.options.changes:
-        reason = "the groups of this daisy never change, so nobody can be let in"
-        way_out = f", or write {table.at('daisy')}.split-above" if system.is_addressed else ""
-        table.refuse("standby", reason, f"remove it{way_out}")
-    _check_patience(table, system)
-    return system
-
-
-def _check_patience(table: Table, system: System) -> None:
-    if system.suspect_after <= system.heartbeat:
-        reason = "not longer than the heartbeat: every process would be suspected all the time"
-        table.refuse("suspect-after", reason, "make it several heartbeats long")
-
-
-def _broker(table: Table, system: System) -> System:
-    for name in _EMBEDDED_KEYS:
-        table.foreign(name, f"is for embedded, and this system is {system.kind}", "remove it, or change kind")
-    return replace(system, url=_url(table, system.kind), stream=_stream(table))
+def _of_its_kind(table: Table, system: System) -> System:
+    """With what its kind reads. Keys of kinds that others provide are refused here, all others by the kind itself."""
+    kind = kind_of(system.provider, table)
+    own = (KINDS[kind].table, *KINDS[kind].keys)
+    foreign = [other for other in KINDS.values() if system.provider not in other.providers]
+    for key, words in {key: other.providers for other in foreign for key in (other.table, *other.keys)}.items():
+        if key and key not in own:
+            reason = f"is for {listing(words)}, and this system is {system.provider}"
+            table.foreign(key, reason, "remove it, or change kind")
+    return KINDS[kind].read(table, replace(system, kind=kind))
 
 
 def _gateways(table: Table) -> tuple[str, ...]:
@@ -235,56 +126,6 @@ def _gateways(table: Table) -> tuple[str, ...]:
     return tuple(f"g{number}" for number in range(1, value + 1))
 
 
-def _url(table: Table, kind: str) -> str | None:
-    url = table.text("url")
-    schemes = _SCHEMES[kind]
-    example = f'write url = "{schemes[0]}://127.0.0.1"'
-    if url is None:
-        if "url" not in table.entries:
-            table.missing("url", "where the broker is", example)
-        return None
-    scheme, separator, rest = url.partition("://")
-    if not separator or not rest or scheme not in schemes:
-        table.refuse("url", f"{quote(url)} is no address of a {kind} broker", example)
-    return url
-
-
-def _stream(table: Table) -> str | None:
-    stream = table.text("stream")
-    if "stream" not in table.entries:
-        table.missing("stream", "which stream of the broker is the system", 'write stream = "orders"')
-    return stream
-
-
-def _address(table: Table, key: str, ports: int) -> Address | None:
-    text = table.text(key)
-    if text is None:
-        return None
-    host, separator, digits = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
-    if not separator or not host or not 1 <= port <= 65535:
-        table.refuse(key, f"{quote(text)} is not host:port", f'write {key} = "127.0.0.1:7400"')
-        return None
-    if port + ports > 65536:
-        table.refuse(key, f"{ports} ports from {port} on go beyond 65535", "choose a lower port")
-    return Address(host, port)
-
-
-def _tls(table: Table) -> TlsFiles | None:
-    if "tls" not in table.entries:
-        return None
-    inner = table.table("tls")
-    files: dict[str, str] = {}
-    for key in ("certificate", "key", "authority"):
-        text = inner.text(key)
-        if key not in inner.entries:
-            inner.missing(key, "TLS needs three PEM files", f'write {key} = "certs/{{gateway}}.pem"')
-        files[key] = text or ""
-    inner.close()
-    return TlsFiles(**files)
-
-
 # Joins.
 
 
@@ -298,7 +139,7 @@ def _join(table: Table, systems: tuple[System, ...], in_paths: bool) -> Join:
         assign=table.choice("assign", _ASSIGNS, usual, hidden="uncoordinated"),
         links=_links(table),
         sets=_simple_sets(table, between, systems) + tuple(_sets(table)),
-        dial=_address(table, "dial", 1),
+        dial=read_address(table, "dial", 1),
     )
     table.close()
     return join

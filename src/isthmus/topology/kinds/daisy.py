@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isqrt
 from typing import get_args
 
+from msgspec.structs import replace
+
 from isthmus.core.message import MAX_MEMBERS
 from isthmus.hierarchy.daisy.options import PLAIN, Audience, DaisyOptions, DaisyTable, Forward, Inside
+from isthmus.topology.kinds.kind import Kind, Picture, Refusal
+from isthmus.topology.kinds.tree import TreeReader, Wording, refuse_whole
+from isthmus.topology.model import System, Topology
+from isthmus.topology.problem import Report
+from isthmus.topology.read.keys import check_patience, read_address, read_standby, read_tls
 from isthmus.topology.read.table import Table
-from isthmus.topology.read.tree import TreeReader, Wording, refuse_whole
 
 MAX_LEVELS = 16
+KEYS = ("address", "heartbeat", "link-address", "tls", "standby", "suspect-after")
 MAX_POINT_GROUP = isqrt(2 * MAX_MEMBERS)
 """Members of a local group in which messages go to recipients only: a stamp has no room for a larger matrix."""
 
@@ -25,20 +33,51 @@ _WORDING = Wording(
 )
 
 
-def read_daisy(
-    table: Table, processes: tuple[str, ...], gateways: tuple[str, ...], standby: tuple[str, ...]
-) -> DaisyTable | None:
-    """The tree of a system with these members; None where the file has none, or none that holds together."""
+def _read(table: Table, system: System) -> System:
+    """A tree of groups, and messages to any set of processes, or all of them to everybody."""
+    table.foreign("journal", "is for single groups, and this system is a daisy", "remove it, or [daisy]")
+    system = replace(system, standby=read_standby(table, system))
+    reason = "in a daisy a message is delivered when a quorum of the group holds it, so that a new server has it too"
+    table.foreign("delivery", reason, "remove it, or [daisy]")
+    if system.order != "causal":
+        reason = f"a daisy keeps causal order, not {system.order}"
+        table.refuse("order", reason, 'write order = "causal", or remove its daisy')
+    daisy = _read_tree(table, system)
+    system = replace(
+        system,
+        address=read_address(table, "address", len(system.members)),
+        link_address=read_address(table, "link-address", len(system.gateways)),
+        tls=read_tls(table),
+        heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
+        suspect_after=table.duration("suspect-after", system.suspect_after),
+        table=daisy,
+        broadcasts=daisy is not None and daisy.options.audience == "everybody",
+        revives=False,
+    )
+    if not system.gateways:
+        for name in ("link-address", "tls"):
+            if name in table.entries:
+                table.refuse(name, "is for gateways, and this daisy has none", "remove it")
+    if system.standby and daisy is not None and not daisy.options.changes:
+        reason = "the groups of this daisy never change, so nobody can be let in"
+        way_out = "" if system.broadcasts else f", or write {table.at('daisy')}.split-above"
+        table.refuse("standby", reason, f"remove it{way_out}")
+    check_patience(table, system)
+    return system
+
+
+def _read_tree(table: Table, system: System) -> DaisyTable | None:
+    """The tree of a system with these members; None where the file has none that holds together."""
     said = table.entries["daisy"]
     audience = said.get("audience", "some") if isinstance(said, dict) else "some"
     if audience == "some":
-        if gateways:
+        if system.gateways:
             reason = "its messages are for some processes each, so a gateway would miss the others"
             table.refuse("gateways", reason, f'remove it, or write {table.at("daisy")}.audience = "everybody"')
-        return _Reader(processes, _WORDING, standby).read_whole(table)
-    daisy = _Reader(processes + gateways, _WORDING, standby).read_whole(table)
-    if daisy is not None and gateways:
-        _check_gateways(table, daisy, gateways)
+        return _Reader(system.processes, _WORDING, system.standby).read_whole(table)
+    daisy = _Reader(system.members, _WORDING, system.standby).read_whole(table)
+    if daisy is not None and system.gateways:
+        _check_gateways(table, daisy, system.gateways)
     return daisy
 
 
@@ -161,3 +200,56 @@ def _read_sizes(table: Table) -> tuple[int, int, int]:
         reason = f"a group of {most + 1} is split, and its halves are smaller than {least}"
         table.refuse("merge-below", reason, f"write {(most + 1) // 2} or less, or raise split-above")
     return least, most, reconsider
+
+
+def _check(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+    """A daisy stands alone if its messages are for some, and who is gone from it does not come back."""
+    for system in systems:
+        if len(topology.systems) > 1 and not system.broadcasts and not topology.is_joined(system.name):
+            reason = "nothing can join a daisy to the others here, whose messages are for some processes each"
+            report.refuse(f"systems.{system.name}.daisy", reason, "give it a file of its own")
+    faults = topology.simulation.faults
+    for key, count in (("joins", faults.joins), ("restarts", faults.restarts)):
+        if count and len(systems) == len(topology.systems):
+            report.refuse(f"simulation.faults.{key}", "nobody comes back to a daisy", "remove it")
+
+
+def _refuse_join(system: System) -> Refusal | None:
+    if system.broadcasts:
+        return None
+    reason = f"{system.name} is a daisy: its messages go to some processes each, and a join carries broadcasts"
+    way_out = f'write systems.{system.name}.daisy.audience = "everybody" if they are for all, or remove this join'
+    return Refusal(reason, way_out)
+
+
+def _picture(system: System) -> Picture:
+    """All groups, from the topmost down. The first server of a group is the first process below it."""
+    daisy = system.own(DaisyTable)
+    plain = [
+        {
+            "name": group.name,
+            "members": " ".join(group.processes) if group.processes else f"the servers of {len(group.parts)} groups",
+            "server": min((name for each in group.all_groups() for name in each.processes), key=system.members.index),
+        }
+        for group in daisy.all_groups()
+    ]
+    audience = "everybody" if system.broadcasts else "any set of processes"
+    return Picture(
+        title=f"{system.name}: messages to {audience}{_unusual(daisy.options)}",
+        columns=("group", "members", "first server"),
+        rows=[(each["name"] or "topmost", each["members"], each["server"]) for each in plain],
+        plain=plain,
+    )
+
+
+def _unusual(options: DaisyOptions) -> str:
+    """What is not as in every daisy."""
+    said = ""
+    if options.inside == "recipients":
+        said = f"; in a group to recipients only, {options.resilience + 1} members hold each"
+    if options.changes:
+        said += f"; groups of {options.merge_below} to {options.split_above}, which split and merge"
+    return said
+
+
+DAISY = Kind(table="daisy", keys=KEYS, read=_read, check=_check, refuse_join=_refuse_join, picture=_picture)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
 from isthmus.ordering.orders.table import OrderName
+from isthmus.topology.kinds.group import KEYS, read_group
+from isthmus.topology.kinds.kind import Kind
+from isthmus.topology.model import System
 from isthmus.topology.read.table import Table
 
 MAX_WINDOW = 1024
@@ -32,10 +36,17 @@ class AcknowledgedTable(Struct, frozen=True, kw_only=True):
         return AcknowledgedSettings(self.act_on, self.window, self.answer_after)
 
 
-def read_acknowledged(system: Table, order: str) -> AcknowledgedTable | None:
-    """The table of a system that says to keep this order; None where the file has none."""
-    if "acknowledged" not in system.entries:
-        return None
+def _read(table: Table, system: System) -> System:
+    system = replace(read_group(table, system), table=_read_table(table, system.order))
+    if "delivery" in table.entries:
+        table.refuse("delivery", "is for groups without [acknowledged]", "remove it, and write act-on there")
+    if system.journal is not None:
+        table.refuse("journal", "is for groups without [acknowledged]", "remove it, or the acknowledgements")
+    return system
+
+
+def _read_table(system: Table, order: str) -> AcknowledgedTable:
+    """The table of a system that says to keep this order."""
     table = system.table("acknowledged")
     default = AcknowledgedTable(protocol="to")
     read = AcknowledgedTable(
@@ -53,3 +64,6 @@ def read_acknowledged(system: Table, order: str) -> AcknowledgedTable | None:
         table.refuse("act-on", reason, 'write act-on = "pre-acknowledged" or "acknowledged", or use protocol = "po"')
     table.close()
     return read
+
+
+ACKNOWLEDGED = Kind(table="acknowledged", keys=KEYS, read=_read)

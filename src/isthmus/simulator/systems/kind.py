@@ -1,0 +1,71 @@
+"""What a kind of system brings to the simulator; the table of kinds is in `table.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from isthmus.core.ids import ProcessId
+from isthmus.simulator.world import World
+from isthmus.topology.model import System, Topology
+from isthmus.topology.read.simulation import Simulation
+from isthmus.trace.schema import Event, Role
+from isthmus.trace.writer import ProcessLog
+
+OpenLog: TypeAlias = Callable[[ProcessId, Role], ProcessLog]
+
+
+class Simulated(Protocol):
+    """One simulated system, started when it is made."""
+
+    slots: list[int]
+    nemesis: Any
+    """Carries its `plan` of faults out: `schedule` at the start, `heal` at the end of all faults."""
+
+    def revive_gateways(self) -> None:
+        """What an operator does in the end: every gateway that is gone is started anew, where that can be."""
+
+    def beyond_the_model(self) -> str:
+        """How the system has come into a state in which nothing is promised any more, in words; empty if it has not."""
+
+    def unfinished(self) -> str:
+        """What a living process is not done with, in words; empty when the system is at rest."""
+
+
+class Make(Protocol):
+    def __call__(
+        self, topology: Topology, system: System, world: World, seed: int, open_log: OpenLog, *, tight: bool
+    ) -> Simulated:
+        """Start all processes of a system; if `tight`, with windows so small that they get full in short runs."""
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """Which rare cases (`checks/sometimes.py`) a campaign should reach, given the faults.
+
+    It has `views`, with room for a second failure while one is being replaced (`roomy`), in which streams carry
+    messages (`carries`); batches wait for a quorum (`quorums`), for a sequencer (`sequenced`), for a cause (`holds`);
+    a receiver may see a gap in a stream (`gaps`). `own` are the cases that no other kind has.
+    """
+
+    views: bool = True
+    roomy: bool = True
+    carries: bool = True
+    quorums: bool = True
+    sequenced: bool = False
+    holds: bool = False
+    gaps: bool = True
+    own: frozenset[str] = frozenset()
+
+
+def _nothing_else(events: Sequence[Event]) -> str:
+    return ""
+
+
+class SimulatedKind(Struct, frozen=True, kw_only=True):
+    """How systems of one kind are made, what to expect of them, and what their rows must show beside the properties."""
+
+    make: Make
+    traits: Callable[[System, Simulation], Traits]
+    check: Callable[[Sequence[Event]], str] = _nothing_else
