@@ -32,7 +32,7 @@ from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
 from isthmus.join.member import GatewayMember, Group
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.ordering.orders.table import ORDERS
+from isthmus.ordering.orders.order import ORDERS
 from isthmus.runtime.driver.member import Confirms, MemberDriver
 from isthmus.runtime.driver.recorder import FLUSH_AFTER, NO_RECORDER, PART_AFTER, Recorder, TraceRecorder
 from isthmus.runtime.problems import PeersUnreachable, RuntimeProblem

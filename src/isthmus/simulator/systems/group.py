@@ -14,7 +14,7 @@ from isthmus.join.recovery import NOTHING
 from isthmus.join.share import Counted, Sequenced
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.ordering.orders.table import ORDERS
+from isthmus.ordering.orders.order import ORDERS
 from isthmus.simulator.faults.daisy import DaisyNemesis
 from isthmus.simulator.faults.lives import Lives
 from isthmus.simulator.faults.nemesis import Nemesis, group_of

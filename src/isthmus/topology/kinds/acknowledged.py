@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
-from isthmus.ordering.orders.table import OrderName
+from isthmus.ordering.orders.order import OrderName
 from isthmus.topology.kinds.group import KEYS, read_group
 from isthmus.topology.kinds.kind import Kind
 from isthmus.topology.model import System
