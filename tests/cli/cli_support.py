@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from patience import seconds
 
 import isthmus
 from isthmus.cli.main import main
 
 COMMAND = [sys.executable, "-m", "isthmus"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(isthmus.__file__).parents[1]), "COLUMNS": "200"}
-PATIENCE = 100.0
+PATIENCE = seconds(100)
 
 GROUP = """
 [systems.site]

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from cli_support import call, spawn, write
+from patience import seconds
 
 from isthmus.lab.benchmarks.audit import chosen_cases
 from isthmus.pipeline import session
@@ -110,13 +111,13 @@ def test_following_prints_each_violation_as_one_object_and_goes_on_where_it_was(
     assert again.out == "1 runs, 10 rows, 1 quarantined, 3 violations, 0 messages held\n"
 
 
-@pytest.mark.timeout(400)  # on a machine with much else to do, a start of Spark alone takes a minute
+@pytest.mark.timeout(seconds(400))  # starts Spark
 def test_no_line_of_java_reaches_the_terminal(tmp_path: Path) -> None:
     directory = trace(tmp_path / "t", swapped=False)
     (directory / "cut.parquet").write_bytes(b"PAR1 and no more")
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it ends before a better compiler would pay
     arguments = ("audit", directory, "-o", "json", "--master", "local[1]", "--memory", "1g")
-    ended = spawn(*arguments, patience=300, JDK_JAVA_OPTIONS=quick)
+    ended = spawn(*arguments, patience=seconds(300), JDK_JAVA_OPTIONS=quick)
     assert (ended.code, ended.err) == (0, "")
     assert ended.json["quarantined"] == 2
 
@@ -179,4 +180,4 @@ def test_a_case_of_the_benchmark_is_chosen_by_its_name_or_by_words_of_it(
 
 def test_help_needs_no_spark() -> None:
     code = "import sys; import isthmus.cli.main; sys.exit('pyspark' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=100).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=seconds(100)).returncode == 0

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 from example_files import example_file
+from patience import seconds
 
 
 def explore(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "isthmus", "explore", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds(100), check=False)
 
 
 def test_what_holds_exits_0_and_says_how_much_was_looked_at() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from patience import seconds
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.lab.benchmarks.failover import figures_of
@@ -19,7 +20,7 @@ from isthmus.simulator.run import PROMISED
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
-PATIENCE = 60.0
+PATIENCE = seconds(60)
 EACH = 800
 LINE = Line(delay=5 * MILLISECOND, rate=20_000_000)
 

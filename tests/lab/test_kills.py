@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from patience import seconds
 from runtime_support import run_with_children
 
 from isthmus.core.ids import SECOND
@@ -13,7 +14,7 @@ from isthmus.lab.benchmarks.kills import VICTIMS, Victim, kill_again_and_again
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, victim: Victim) -> None:
-    outcome = run_with_children(kill_again_and_again(tmp_path, victim, rounds=2), within=80)
+    outcome = run_with_children(kill_again_and_again(tmp_path, victim, rounds=2), within=seconds(80))
     assert not outcome.report.violations, outcome.report.violations[0].why
     assert {verdict.verdict for verdict in outcome.report.verdicts} == {"holds"}
     assert all(verdict.checked for verdict in outcome.report.verdicts if verdict.property != "same_view")

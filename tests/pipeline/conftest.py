@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from patience import seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "80"))
 """Random executions that are compared with the definition."""
 
 PATIENCE = 400
-"""Seconds. Whichever test comes first pays for the start of Spark and for audits that others share."""
+"""Seconds, on a quick machine. The first test pays for the start of Spark and for audits that others share."""
 
 BLOCK_BITS = 3
 """Logs and chains of tests are short; cut into blocks of eight, they still have several."""
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(PATIENCE))  # one that a test has itself comes before it
+            item.add_marker(pytest.mark.timeout(seconds(PATIENCE)))  # one that a test has itself comes before it
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import seconds
 
 QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """It ends before a better compiler of Java would pay."""
 
-PATIENCE = 200.0
-"""Seconds for one thing to happen. On a machine with much else to do, a start of Spark alone takes a minute."""
+PATIENCE = seconds(200)
+"""For one thing to happen."""
 
 
 @contextmanager

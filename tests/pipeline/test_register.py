@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from patience import seconds
 from trace_files import all_rows, rounds, write_jsonl
 
 from isthmus.pipeline import register
@@ -24,4 +25,4 @@ def test_after_register_spark_knows_the_source(spark: SparkSession, tmp_path: Pa
 
 def test_importing_it_imports_no_spark() -> None:
     code = "import sys; from isthmus.pipeline import register; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=100).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=seconds(100)).returncode == 0

@@ -67,7 +67,7 @@ def test_a_live_run_of_two_sites_never_shows_a_row_before_its_cause(
         for sixth in range(1, 7):
             logs.write_share(sixth / 6)
             if probe.next_batch():
-                batches.acquire(timeout=60)  # the query is about to see the logs as they are now
+                batches.acquire(timeout=PATIENCE)  # the query is about to see the logs as they are now
 
     def take(batch: DataFrame, _: int) -> None:
         problems.extend(order.problems(rows_of(batch), wanted))

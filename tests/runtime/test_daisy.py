@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from example_files import example_file
 from msgspec import structs
-from runtime_support import run_test, until
+from runtime_support import PATIENCE, run_test, until
 
 from isthmus.core.ids import SECOND, ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Addressed
@@ -52,7 +52,7 @@ class Shop:
         return self.delivered[slot].append
 
     async def close(self) -> list[str]:
-        unfinished = await asyncio.gather(*(site.close(within=20, linger=0.3) for site in self.sites))
+        unfinished = await asyncio.gather(*(site.close(within=PATIENCE, linger=0.3) for site in self.sites))
         return [line for lines in unfinished for line in lines]
 
     async def chatter(self) -> None:

@@ -26,7 +26,7 @@ from link_support import (
     pair_over_a_line,
     up,
 )
-from runtime_support import run_test, soon, until
+from runtime_support import PATIENCE, run_test, soon, until
 
 from isthmus.core.codec import encode
 from isthmus.core.ids import MILLISECOND, incarnation_of
@@ -309,7 +309,7 @@ def test_closing_lets_the_far_end_have_what_was_sent() -> None:
         async with pair_over_a_line(delay=5 * MILLISECOND, rate=50_000_000) as (madrid, valencia, _):
             for number in range(1, 21):
                 madrid.link.send(block(number, size=20_000))
-            await madrid.links.close(timeout=10)
+            await madrid.links.close(timeout=PATIENCE)
             await until(lambda: valencia.numbers == list(range(1, 21)))
 
     run_test(scenario())

@@ -9,7 +9,7 @@ from time import monotonic_ns
 
 import pytest
 from flood_member import FloodMember
-from runtime_support import GROUP, Flood, flood, run_test, soon, until
+from runtime_support import GROUP, PATIENCE, Flood, flood, run_test, soon, until
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos
@@ -422,7 +422,7 @@ def test_a_deadline_that_has_passed_is_kept_however_many_steps_come_in_between()
             peer.send(b"something to read, in every iteration of the loop")
             loop.add_reader(busy, driver._step)
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE):
                     while not clockwork.woken:
                         driver.relay([])
                         await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import logging
 import socket
 
 import pytest
-from runtime_support import GROUP, flood, run_test, soon, until
+from runtime_support import GROUP, PATIENCE, flood, run_test, soon, until
 
 from isthmus.core.codec import MAX_FRAME, encode
 from isthmus.core.ids import ProcessId, incarnation_of
@@ -287,7 +287,7 @@ def test_founding_members_reach_one_another_whoever_comes_first() -> None:
 
         async def come(mesh: Mesh) -> list[Address]:
             await mesh.open()
-            return await mesh.reach([slot for slot in book if slot != mesh.me.hello.process], timeout=20)
+            return await mesh.reach([slot for slot in book if slot != mesh.me.hello.process], timeout=PATIENCE)
 
         assert await soon(asyncio.gather(*map(come, meshes))) == [[], [], []]
         for mesh in meshes:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from flood_member import FloodMember
+from patience import seconds
 
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
@@ -20,8 +21,8 @@ from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 
 GROUP = 7
-PATIENCE = 20.0
-"""Seconds after which a test that waits has failed. Nothing takes that long; a loaded machine may take a while."""
+PATIENCE = seconds(20)
+"""After which a test that waits has failed. Nothing takes that long."""
 
 Result = TypeVar("Result")
 
