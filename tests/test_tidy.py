@@ -35,6 +35,8 @@ IMPURE_MODULES = {
 }
 # fmt: on
 PURE_PACKAGES = {"isthmus", "msgspec"} | sys.stdlib_module_names
+NAMED_TUPLE = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
+"""Public, although they look private: a field could have the name otherwise."""
 UNSAFE_MODULES = {"cloudpickle", "dill", "marshal", "pickle", "shelve"}
 
 # Written so that no pattern matches its own source.
@@ -101,6 +103,19 @@ def sleeps(source: str) -> Findings:
                 yield node.lineno, "time.sleep: use virtual time, or wait for a condition"
 
 
+def private_names(source: str) -> Findings:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
+                pass
+            case ast.Attribute(attr=name) if is_private(name) and name not in NAMED_TUPLE:
+                yield node.lineno, f"uses `{ast.unparse(node)}`: test what others can see, or make the name public"
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == "isthmus":
+                for name in (*module.split("."), *(alias.name for alias in names)):
+                    if is_private(name):
+                        yield node.lineno, f"imports {name} of {module}: test what others can see, or make it public"
+
+
 def unfinished_work(text: str) -> Findings:
     return matches(UNFINISHED, text, "unfinished work: finish it, or say in the documentation what is missing")
 
@@ -130,6 +145,10 @@ def imported_modules(source: str) -> Findings:
                 yield node.lineno, alias.name.partition(".")[0]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.lineno, node.module.partition(".")[0]
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def called_names(source: str) -> Findings:
@@ -224,6 +243,10 @@ def test_tests_never_sleep() -> None:
     assert_kept(sleeps, python_files(Path("tests")))
 
 
+def test_tests_use_no_private_names() -> None:
+    assert_kept(private_names, python_files(Path("tests")))
+
+
 def test_nothing_is_left_unfinished() -> None:
     assert_kept(unfinished_work, text_files())
 
@@ -259,6 +282,10 @@ def test_no_file_names_a_package_registry() -> None:
         (sleeps, "import time\ntime.sleep(1)\n"),
         (sleeps, "import time as clock\nclock.sleep(1)\n"),
         (sleeps, "from time import sleep\n"),
+        (private_names, "assert driver._timer is None\n"),
+        (private_names, "member.group._clock += 1\n"),
+        (private_names, "from isthmus.core.codec import _decode\n"),
+        (private_names, "def f():\n    from isthmus._version import number\n"),
         (unfinished_work, "x = 1  # TO" + "DO: more\n"),
         (unfinished_work, "FIX" + "ME\n"),
         (machine_paths, "see /" + "home/ana/traces\n"),
@@ -281,6 +308,8 @@ def test_a_rule_catches_what_it_is_for(rule: Callable[[str], Findings], bad: str
         (impure_imports, "from isthmus.core.ids import Nanos\nimport heapq\n"),
         (foreign_imports, "import heapq\nfrom msgspec import Struct\nfrom isthmus.core import ids\n"),
         (sleeps, "await asyncio.sleep(0)\n"),
+        (private_names, "class Hall:\n    def f(self):\n        self._out = super()._out\n"),
+        (private_names, "limits._replace(first_pause=0)\nx.__dict__\nfrom _thread import lock\n"),
         (unfinished_work, "todos = []\n"),
         (machine_paths, "https://example.com/work/x and ./home/x\n"),
         (registry_hosts, "a message in the pypi of things\n"),

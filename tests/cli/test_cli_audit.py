@@ -165,7 +165,7 @@ def test_without_spark_it_says_how_to_get_it(
 def test_without_java_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkProblem, match="no Java 17 or newer, which only Spark needs; on Debian or Ubuntu"):
-        session._require_java()
+        session.require_java()
 
 
 def test_a_case_of_the_benchmark_is_chosen_by_its_name_or_by_words_of_it(

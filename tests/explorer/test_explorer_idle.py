@@ -70,7 +70,7 @@ def test_what_is_void_is_ignored_now_and_in_every_later_state() -> None:
 def edges(site: Site) -> dict[int, set[int]]:
     """Which states of gateways have followed on which."""
     following: dict[int, set[int]] = {}
-    for (before, *_), reaction in site._reactions.items():  # type: ignore[misc]
+    for (before, *_), reaction in site.reactions.items():  # type: ignore[misc]
         following.setdefault(before, set()).add(reaction.gateway)
     return following
 

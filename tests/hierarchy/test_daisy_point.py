@@ -16,7 +16,7 @@ from isthmus.core.wire.daisy import DaisyFrame, Parcel, PointPdu, Receipt, Stand
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.parcels import Parcels
-from isthmus.hierarchy.daisy.point import Flush, PointGroup, Told, _pack_end, _pack_told
+from isthmus.hierarchy.daisy.point import Flush, PointGroup, Told, pack_end, pack_told
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import pack
 from isthmus.hierarchy.daisy.tree import tree_of
@@ -150,7 +150,7 @@ def flush(*lists: Sequence[Told], done: dict[int, int] | None = None) -> list[tu
     state = Flush(view)
     for member, each in enumerate(lists):
         assert not state.is_complete
-        state.take(Batch(2, member, 7, [], 0, [*map(_pack_told, each), _pack_end(member, view, done or {})]))
+        state.take(Batch(2, member, 7, [], 0, [*map(pack_told, each), pack_end(member, view, done or {})]))
     assert state.is_complete
     return [(message.origin, message.seq) for message in state.agreed()]
 
@@ -174,9 +174,9 @@ def test_what_is_done_is_no_gap_and_comes_again_only_if_it_is_kept() -> None:
 
 def test_what_was_told_for_another_view_does_not_count() -> None:
     state = Flush(View(3, (0,)))
-    state.take(Batch(3, 0, 1, [], 0, [_pack_told(told(8, 1, 5, 1)), _pack_end(0, View(2, (0,)), {})]))
+    state.take(Batch(3, 0, 1, [], 0, [pack_told(told(8, 1, 5, 1)), pack_end(0, View(2, (0,)), {})]))
     assert not state.ends
-    state.take(Batch(3, 0, 2, [], 0, [_pack_end(0, View(3, (0,)), {})]))
+    state.take(Batch(3, 0, 2, [], 0, [pack_end(0, View(3, (0,)), {})]))
     assert state.is_complete
     assert not state.agreed()
 

@@ -248,7 +248,7 @@ def texts(batches: Iterable[Batch]) -> list[str]:
 def kept(member: GroupMember) -> int:
     """How many batches a member still holds for others, its own and those of senders that are gone included."""
     streams = [stream.log for stream in member.incoming.values()]
-    return sum(map(len, [member.outgoing.log, *streams, *member._departed.values()]))
+    return sum(map(len, [member.outgoing.log, *streams, *member.departed.values()]))
 
 
 def make_batch(

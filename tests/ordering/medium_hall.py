@@ -49,9 +49,12 @@ class Hall:
         self.carried.append(pdu)
         for entity in destinations:
             if entity == sender or entity not in lost:
-                self.members[entity].receive(sender, [pdu], self.now, self._out)
-                self._carry_out(entity)
+                self.receive(entity, sender, pdu)
         return pdu
+
+    def receive(self, entity: int, sender: int, *pdus: Pdu) -> None:
+        self.members[entity].receive(sender, pdus, self.now, self._out)
+        self._carry_out(entity)
 
     def carry_all(self, limit: int = 2000) -> None:
         while any(self.waiting.values()):

@@ -145,8 +145,7 @@ def test_po_holds_what_comes_before_what_its_sender_had() -> None:
     hall.carry(2)
     assert hall.delivered == {1: ["p", "q"], 2: ["p", "q"], 3: []}
     assert not any(hall.waiting.values())
-    hall.members[3].receive(1, [late], hall.now, hall._out)
-    hall._carry_out(3)
+    hall.receive(3, 1, late)
     assert hall.delivered[3] == ["p", "q"]
 
 
@@ -272,8 +271,7 @@ def test_a_pdu_that_comes_ahead_of_its_view_is_kept() -> None:
     install = begin_the_next_view_without(hall, 2)
     hall.broadcast(1, "z")
     carry_data(hall)
-    hall.members[2].receive(1, [install], hall.now, hall._out)
-    hall._carry_out(2)
+    hall.receive(2, 1, install)
     hall.settle()
     assert all(delivered == ["x", "z"] for delivered in hall.delivered.values())
     assert not any(isinstance(pdu, Fetch | Seek) for pdu in hall.carried), "it asked for what it had"
@@ -286,8 +284,7 @@ def test_what_comes_along_with_its_view_does_not_pass_what_came_ahead_of_it() ->
     hall.broadcast(1, "z")
     carry_data(hall)
     z = carry_data(hall, lost=(2,))
-    hall.members[2].receive(1, [install, z], hall.now, hall._out)
-    hall._carry_out(2)
+    hall.receive(2, 1, install, z)
     hall.wake(2)
     assert to_logs(hall) == [[0, 2, 0]] * 3
 
@@ -386,8 +383,6 @@ def test_a_stamp_that_makes_no_sense_counts_as_lost() -> None:
     hall = Hall("po", 3)
     member = hall.members[1]
     for stamp in ([], [1, 1], [1, 1, 1, 1 << 40], [1, 9, 1, 5], [1] * 9):
-        member.receive(2, [Batch(1, 2, 1, stamp, 0, [])], 0, hall._out)
-        hall._carry_out(1)
+        hall.receive(1, 2, Batch(1, 2, 1, stamp, 0, []))
         assert member.order.expected == [1, 1, 1]
-    member.receive(2, [Status(1, 0, 0, [0, 0, 0], [], [], 0)], 0, hall._out)
-    hall._carry_out(1)
+    hall.receive(1, 2, Status(1, 0, 0, [0, 0, 0], [], [], 0))

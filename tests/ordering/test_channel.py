@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from weakref import WeakSet
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -279,9 +280,15 @@ TestLogAgainstADictionary = LogAgainstADictionary.TestCase
 
 
 def test_a_log_does_not_keep_what_was_dropped() -> None:
-    log: Log[Batch] = Log()
+    class Item:
+        """Goes away when nobody has it any more."""
+
+    log: Log[Item] = Log()
+    alive: WeakSet[Item] = WeakSet()
     for number in range(1, 1001):
-        log.append(batch(number))
+        item = Item()
+        alive.add(item)
+        log.append(item)
         log.drop_through(number - 5)
     assert len(log) == 5
-    assert len(log._batches) <= 10
+    assert len(alive) <= 10

@@ -18,7 +18,7 @@ from isthmus.lab.benchmarks.acknowledged import PROMISED, Endurer, endure
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.systems.acknowledged import AcknowledgedSpec, MediumKind
-from isthmus.runtime.systems.group import provide_medium
+from isthmus.runtime.systems.group import provide_medium, start_member
 from isthmus.simulator.checks.acknowledged import out_of_turn
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -147,15 +147,18 @@ def test_gateways_work_on_a_medium_as_on_any_system(tmp_path: Path) -> None:
 
 def test_an_entity_that_loses_the_hub_ends_as_a_crash_and_says_so() -> None:
     async def scenario() -> None:
-        system = EmbeddedSystem(NAMES[:2], "total", acknowledged=AcknowledgedSpec(protocol="to"))
-        async with system:
-            assert system._hub is not None
-            system._hub.close()
-            ended = await soon(system["p1"].driver.wait_ended())
-            assert ended.how == "crash"
-            assert "lost the hub" in ended.why
-            with pytest.raises(NotAccepting, match="lost the hub"):
-                await system["p1"].send(b"x")
+        spec, listeners = plan(NAMES[:2], "total", acknowledged=AcknowledgedSpec(protocol="to"))
+        spec, hub = await provide_medium(spec)
+        assert hub is not None
+        starting = (start_member(spec, slot, listener) for slot, listener in enumerate(listeners.values()))
+        entity, other = await asyncio.gather(*starting)
+        hub.close()
+        ended = await soon(entity.wait_ended())
+        assert ended.how == "crash"
+        assert "lost the hub" in ended.why
+        with pytest.raises(NotAccepting, match="lost the hub"):
+            await entity.send([b"x"])
+        await soon(other.wait_ended())
 
     run_test(scenario())
 

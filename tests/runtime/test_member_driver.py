@@ -12,7 +12,7 @@ from flood_member import FloodMember
 from runtime_support import GROUP, PATIENCE, Flood, flood, run_test, soon, until
 
 from isthmus.core.endpoint import Hold, Outbox, View
-from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos
+from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Batch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.driver import endpoint as driver_module
@@ -112,16 +112,13 @@ def test_a_payload_that_no_peer_would_take_is_refused_at_send(payload: bytes, er
 
 def test_a_callback_may_send() -> None:
     async def scenario() -> None:
-        async with flood(2) as system:
-            replies: list[asyncio.Future[int]] = []
-            replier = system.drivers[1]
+        replies: list[asyncio.Future[int]] = []
 
-            def answer(batch: Batch) -> None:
-                system.delivered[1].append(batch)
-                if batch.sender == 0:
-                    replies.append(asyncio.ensure_future(replier.send([b"answer"])))
+        def answer(process: ProcessId, batch: Batch) -> None:
+            if (process, batch.sender) == (1, 0):
+                replies.append(asyncio.ensure_future(system.drivers[1].send([b"answer"])))
 
-            replier._on_batch = answer
+        async with flood(2, also=answer) as system:
             await system.drivers[0].send([b"question"])
             await until(lambda: system.payloads(0, 1) == [b"answer"])
 
@@ -148,7 +145,7 @@ def test_a_slow_consumer_stops_its_senders_and_bounds_what_waits() -> None:
             for _ in range(100):
                 await asyncio.sleep(0)
             assert sender.accepted == window, "the consumer has taken nothing, so nothing more may be accepted"
-            assert sum(len(item.messages) for item in consumer.deliveries._waiting if type(item) is Batch) <= window
+            assert len(consumer.deliveries) <= window
             taken: list[bytes] = []
             tasks.append(asyncio.ensure_future(take_all(consumer, taken)))
             await until(lambda: taken == sent)
@@ -350,12 +347,11 @@ def test_an_endpoint_that_raises_is_cut_off_like_a_crash(caplog: pytest.LogCaptu
 
 def test_a_callback_that_raises_ends_its_member(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with flood(2) as system:
-
-            def fail(batch: Batch) -> None:
+        def fail(process: ProcessId, batch: Batch) -> None:
+            if process == 1:
                 raise ValueError("a bug in the application")
 
-            system.drivers[1]._on_batch = fail
+        async with flood(2, also=fail) as system:
             await system.drivers[0].send([b"trigger"])
             with pytest.raises(ValueError, match="bug in the application"):
                 await soon(system.drivers[1].wait_ended())
@@ -420,7 +416,7 @@ def test_a_deadline_that_has_passed_is_kept_however_many_steps_come_in_between()
         busy, peer = socket.socketpair()
         with busy, peer:
             peer.send(b"something to read, in every iteration of the loop")
-            loop.add_reader(busy, driver._step)
+            loop.add_reader(busy, driver.mesh.receive, 0, [])
             try:
                 async with asyncio.timeout(PATIENCE):
                     while not clockwork.woken:

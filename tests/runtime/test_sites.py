@@ -14,6 +14,7 @@ from site_support import JoinedPair
 from isthmus.ordering.group.member import GroupMember
 from isthmus.runtime.site import NoAddress, Site, site_spec
 from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.transport.address import LOOPBACK, Address, listen
 from isthmus.topology.file import load
 
 PROCESSES = ("madrid/p1", "madrid/p2", "valencia/p1", "valencia/p2")
@@ -184,5 +185,8 @@ def test_without_a_link_address_nobody_can_be_found(tmp_path: Path) -> None:
     pair.file.write_text("\n".join(line for line in lines if not line.startswith("link-address")))
     topology = load(pair.file)
     spec: SystemSpec = site_spec(topology, topology.system("valencia"), [("127.0.0.1", 1)] * 4, "run")  # type: ignore[list-item]
-    with pytest.raises(NoAddress, match=r"systems\.valencia\.link-address is missing: where its gateways wait"):
-        Site(topology, "valencia", spec)._link_listener(spec.directory().name(6))
+    with (
+        listen(Address(LOOPBACK, 0)) as listener,
+        pytest.raises(NoAddress, match=r"systems\.valencia\.link-address is missing: where its gateways wait"),
+    ):
+        run_test(Site(topology, "valencia", spec).start(6, listener))

@@ -28,9 +28,12 @@ SEEDS = range(1, 11)
 EVERYBODY = (0, 1, 2, 3)
 
 
+def network(loss: float = 0.0) -> Network:
+    return Network(Random(1), Uniform(MILLISECOND, 9 * MILLISECOND), None, NetworkFaults(loss=loss), Sometimes())
+
+
 def medium(name: MediumName, loss: float = 0.0, speed: int | None = None) -> Medium:
-    network = Network(Random(1), Uniform(MILLISECOND, 9 * MILLISECOND), None, NetworkFaults(loss=loss), Sometimes())
-    return Medium(name, network, Random(2), speed, 8)
+    return Medium(name, network(loss), Random(2), speed, 8)
 
 
 def pdu(sender: int, number: int, view: int = 1, stamp: tuple[int, ...] = (1, 1, 1, 1, 9), data: bool = False) -> Batch:
@@ -83,8 +86,9 @@ def test_a_medium_takes_its_time() -> None:
 
 
 def test_a_cut_line_is_a_loss_on_a_medium_too() -> None:
-    one = medium("1C")
-    one._network.cut(0, 2)
+    below = network()
+    one = Medium("1C", below, Random(2), None, 8)
+    below.cut(0, 2)
     assert {entity for entity, _ in one.carry(0, EVERYBODY, pdu(0, 1), 0)} == {0, 1, 3}
 
 

@@ -88,8 +88,12 @@ async def flood(
     window: int = 8192,
     limits: Limits = DEFAULT_LIMITS,
     recorder: Recorder = NO_RECORDER,
+    also: Callable[[ProcessId, Batch], None] = lambda process, batch: None,
 ) -> AsyncIterator[Flood]:
-    """`size` flooding members on loopback. With `callbacks` they take everything; otherwise the test iterates."""
+    """`size` flooding members on loopback. With `callbacks` they take everything; otherwise the test iterates.
+
+    What else a callback does, `also` says.
+    """
     listeners = [listen(Address(LOOPBACK, 0)) for _ in range(size)]
     system = Flood()
     system.addresses = {slot: address_of(listener) for slot, listener in enumerate(listeners)}
@@ -98,11 +102,16 @@ async def flood(
             mesh = Mesh(process, system.addresses, listeners[process], group=GROUP, label=f"p{process}", limits=limits)
             await mesh.open()
             delivered: list[Batch] = []
+
+            def take(batch: Batch, process: ProcessId = process, delivered: list[Batch] = delivered) -> None:
+                delivered.append(batch)
+                also(process, batch)
+
             driver = MemberDriver(
                 FloodMember(process, range(size), window),
                 mesh,
                 recorder,
-                on_batch=delivered.append if callbacks else None,
+                on_batch=take if callbacks else None,
             )
             driver.start()
             system.drivers.append(driver)

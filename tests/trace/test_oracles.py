@@ -82,7 +82,11 @@ def only_the_previous_send(history: RunHistory) -> list[list[int]]:
 
 
 def direct_causes_everywhere(found: oracles.Finding, process: Any, pasts: Any) -> None:
-    oracles._judge_by_direct_causes(found, process, causality.direct_causes(found.history))
+    causes = causality.direct_causes(found.history)
+    for message, index in process.deliveries.items():
+        for cause in causes[message]:
+            if process.deliveries.get(cause, index) >= index:
+                found.overtaken(process, cause, message, "its cause")
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,8 @@ class Site:
         self._crashes: dict[int, tuple[Step, ...]] = {}
         self._taken: dict[tuple[int, Direction, PduNumber], Step] = {}
         self._ignored: dict[tuple[int, Direction, PduNumber], bool] = {}
-        self._reactions: dict[Hashable, Reaction] = {}
-
-    @property
-    def reactions(self) -> int:
-        """How often a gateway was really run."""
-        return len(self._reactions)
+        self.reactions: dict[Hashable, Reaction] = {}
+        """Every time that a gateway was really run."""
 
     def start(self, gateways: Mapping[ProcessId, Gateway]) -> Step:
         """Everybody in the first view, all links up and ready."""
@@ -320,9 +316,9 @@ class Site:
     def react(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...], key: Hashable) -> Reaction:
         """Run a fork of a gateway, unless the same gateway has met the same input before."""
         full_key = (gateway, now, method, key)
-        known = self._reactions.get(full_key)
+        known = self.reactions.get(full_key)
         if known is None:
-            known = self._reactions[full_key] = self._run(gateway, now, method, arguments)
+            known = self.reactions[full_key] = self._run(gateway, now, method, arguments)
         return known
 
     def _run(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...]) -> Reaction:

@@ -92,7 +92,7 @@ class World:
 
     @property
     def reactions(self) -> int:
-        return sum(site.reactions for site in self.sites)
+        return sum(len(site.reactions) for site in self.sites)
 
     def account(self, events: Sequence[Event]) -> tuple[Line, ...]:
         return account(self, events)

@@ -55,7 +55,7 @@ def spark_session(
         return running
     wanted = master or os.environ.get("ISTHMUS_SPARK_MASTER") or DEFAULT_MASTER
     if wanted.startswith("local"):
-        _require_java()
+        require_java()
     # Workers must run the interpreter that has this package; both sides check that their versions agree.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(wanted).appName(app_name)
@@ -137,7 +137,7 @@ def require_packages() -> None:
         raise SparkProblem(f"this needs Spark 4.2 or newer, and {version} is installed", way_out)
 
 
-def _require_java() -> None:
+def require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else which("java")
     version = 0

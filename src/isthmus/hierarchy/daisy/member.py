@@ -192,7 +192,7 @@ class DaisyMember:
         inner = self._inner
         out.deliveries += self._delivered(inner.deliveries)
         for origin, seq in inner.settled:
-            self._settle(origin, seq, out)
+            self.note_settled(origin, seq, out)
         out.holds += map(self._opened_hold, inner.holds)
         out.carried += map(self._opened_carried, inner.carried)
         out.sends += inner.sends
@@ -240,7 +240,7 @@ class DaisyMember:
     def _opened_carried(self, carried: Carried) -> Carried:
         return carried._replace(messages=self._opened_all(carried.messages))
 
-    def _settle(self, origin: ProcessId, seq: int, out: Outbox) -> None:
+    def note_settled(self, origin: ProcessId, seq: int, out: Outbox) -> None:
         """Word of what is settled comes one by one, and not always in order."""
         through = self.settled_through.get(origin, 0)
         early = self._settled_early[origin]

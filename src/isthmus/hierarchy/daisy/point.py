@@ -58,11 +58,11 @@ class Flush:
         told = self.told[batch.sender]
         for packed in batch.messages:
             if packed.seq:
-                found = _unpack_told(packed)
+                found = unpack_told(packed)
                 if found is not None:
                     told.append(found)
                 continue
-            end = _unpack_end(packed)
+            end = unpack_end(packed)
             if end is None or end[0] != self.view.number:
                 told.clear()
                 continue
@@ -249,7 +249,7 @@ class PointGroup(LocalGroup):
         done = self.parcels.done if self.flush is None else _latest(self.parcels.done, self.flush.done)
         self.flush = Flush(view)
         told = {(*each[:3], id_of(each.message)): each for each in (*self._tell(), *heard)}
-        self.member.relay([*map(_pack_told, told.values()), _pack_end(self.id, view, done)], now, self.inner)
+        self.member.relay([*map(pack_told, told.values()), pack_end(self.id, view, done)], now, self.inner)
 
     def _tell(self) -> Iterator[Told]:
         kept = dict(self.record.kept)
@@ -307,13 +307,13 @@ _told_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Env
 _end_decoder: msgspec.msgpack.Decoder[_End] = msgspec.msgpack.Decoder(_End)
 
 
-def _pack_told(told: Told) -> Message:
+def pack_told(told: Told) -> Message:
     message = told.message
     envelope = (told.sender, told.number, told.kept, message.clock, message.destinations, message.payload)
     return Message(message.origin, message.seq, _encoder.encode(envelope))
 
 
-def _unpack_told(packed: Message) -> Told | None:
+def unpack_told(packed: Message) -> Told | None:
     """None where the payload makes no sense."""
     try:
         sender, number, kept, clock, destinations, payload = _told_decoder.decode(packed.payload)
@@ -322,11 +322,11 @@ def _unpack_told(packed: Message) -> Told | None:
     return Told(sender, number, kept, Clocked(packed.origin, packed.seq, payload, destinations, clock))
 
 
-def _pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Message:
+def pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Message:
     return Message(owner, 0, _encoder.encode((view.number, sorted(done.items()))))
 
 
-def _unpack_end(packed: Message) -> _End | None:
+def unpack_end(packed: Message) -> _End | None:
     try:
         return _end_decoder.decode(packed.payload)
     except (msgspec.DecodeError, RecursionError):

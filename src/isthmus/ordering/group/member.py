@@ -52,7 +52,7 @@ class GroupMember:
         self._contacts = tuple(member for member in members if member != owner)
         self._last_seq = 0
         self.window = SendWindow(self.settings)
-        self._departed: dict[ProcessId, Log[Batch]] = {}
+        self.departed: dict[ProcessId, Log[Batch]] = {}
         self._farewell: Farewell | None = None
         self._next_tick = now
         self._own_safe = 0
@@ -274,10 +274,10 @@ class GroupMember:
         if len(status.confirmed) != len(self.view.members):
             return
         self.stability.learn(link, zip(self.view.members, status.confirmed, strict=True))
-        if self._departed:
+        if self.departed:
             # Who has nothing of a departed sender to speak of knows all of it to be stable.
             told = dict(status.departed)
-            self.stability.learn(link, [(each, told.get(each, log.last)) for each, log in self._departed.items()])
+            self.stability.learn(link, [(each, told.get(each, log.last)) for each, log in self.departed.items()])
         self._free_own(out)
         if self.membership.blocked:
             return
@@ -297,7 +297,7 @@ class GroupMember:
             sent=self.outgoing.sent,
             safe=self._own_safe,
             confirmed=[mine.get(member, 0) for member in self.view.members],
-            departed=[(sender, mine.get(sender, 0)) for sender in self._departed],
+            departed=[(sender, mine.get(sender, 0)) for sender in self.departed],
             suspects=sorted(self.detector.silent(now)),
             ballot=self.membership.highest_ballot,
         )
@@ -319,10 +319,10 @@ class GroupMember:
         self._free_own(out)
         for sender, stream in self.incoming.items():
             self._cut_log(sender, stream.log, out)
-        for sender, log in list(self._departed.items()):
+        for sender, log in list(self.departed.items()):
             self._cut_log(sender, log, out)
             if not log:
-                del self._departed[sender]
+                del self.departed[sender]
                 self.stability.forget(sender)
 
     def _cut_log(self, sender: ProcessId, log: Log[Batch], out: Outbox) -> None:
@@ -371,7 +371,7 @@ class GroupMember:
         stream = self.incoming.get(sender)
         if stream is not None:
             return stream.log
-        return self.outgoing.log if sender == self.id else self._departed.get(sender)
+        return self.outgoing.log if sender == self.id else self.departed.get(sender)
 
     def install(self, decision: Install, now: Nanos, out: Outbox) -> None:
         if self._farewell is not None:
@@ -427,7 +427,7 @@ class GroupMember:
             if sender not in self._ranks:
                 log = self.incoming.pop(sender).log
                 if log:
-                    self._departed[sender] = log
+                    self.departed[sender] = log
         for member in self._peers:
             if member not in self.incoming:
                 self.incoming[member] = Incoming(counts.get(member, 0))
@@ -446,7 +446,7 @@ class GroupMember:
         self._others_wait_for_safe = not fast and not all(pair for at, pair in enumerate(pairs) if at != self._own_rank)
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
         caught_up = self.settings.auto_confirm or not self._joining
-        self.stability.install(self.id, view.members, counts, self._departed, caught_up=caught_up)
+        self.stability.install(self.id, view.members, counts, self.departed, caught_up=caught_up)
         self.detector.watch(self._peers, now)
 
     def _nothing_left_to_do(self) -> bool:
