@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ from link_support import (
 from runtime_support import run_test, soon, until
 
 from isthmus.core.ids import MILLISECOND
+from isthmus.core.message import Message
+from isthmus.core.wire.join import Block
 from isthmus.runtime.link.wire import LinkHello, encode_hello
 from isthmus.runtime.transport.address import Address
 from isthmus.runtime.transport.tls import LinkTls, TlsUnusable
@@ -80,10 +83,17 @@ def test_gateways_with_the_right_names_meet(site: Site, caplog: pytest.LogCaptur
     assert warnings(caplog, site) == []
 
 
-def test_what_is_on_the_line_is_not_to_be_read(site: Site) -> None:
+def readable_on_the_line(
+    secrets: Sequence[bytes], madrid_tls: LinkTls | None = None, valencia_tls: LinkTls | None = None
+) -> list[bool]:
+    """Send the first secret from Madrid and the second from Valencia, through a relay that keeps every byte.
+
+    Returns of each whether it was seen, or any eight bytes of it in a row. The last answer is for the link's own hello.
+    """
+    seen = bytearray()
+
     async def scenario() -> None:
-        valencia, address = listening(tls=site.tls(site.valencia))
-        seen = bytearray()
+        valencia, address = listening(tls=valencia_tls)
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             there_reader, there = await asyncio.open_connection(*address)
@@ -100,18 +110,30 @@ def test_what_is_on_the_line_is_not_to_be_read(site: Site) -> None:
             await asyncio.gather(pump(reader, there), pump(there_reader, writer))
 
         server = await asyncio.start_server(relay, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        madrid = dialling(Address(host, port), tls=site.tls(site.madrid))
+        madrid = dialling(Address(*server.sockets[0].getsockname()), tls=madrid_tls)
         async with closing(madrid, valencia):
             await up(madrid, valencia)
-            madrid.link.send(block(1, size=64))
-            await until(lambda: valencia.numbers == [1])
+            for end, secret in zip((madrid, valencia), secrets, strict=True):
+                end.link.send(Block(1, 1, [Message(MADRID_SLOT, 1, secret)]))
+            await until(lambda: madrid.numbers == valencia.numbers == [1])
         server.close()
         await until(lambda: len(asyncio.all_tasks()) <= 2)
-        assert b"ISLK" not in seen
-        assert b"block" not in seen
 
     run_test(scenario())
+    words = [[secret[at : at + 8] for at in range(len(secret) - 7)] for secret in secrets]
+    return [any(word in seen for word in each) for each in (*words, [b"ISLK"])]
+
+
+SECRETS = [b"the numbers of Madrid: " + os.urandom(1000), b"the answer of Valencia: " + os.urandom(1000)]
+
+
+def test_what_is_on_the_line_is_not_to_be_read(site: Site) -> None:
+    readable = readable_on_the_line(SECRETS, site.tls(site.madrid), site.tls(site.valencia))
+    assert readable == [False, False, False]
+
+
+def test_what_is_on_a_plain_line_is_seen_by_the_same_relay() -> None:
+    assert readable_on_the_line(SECRETS) == [True, True, True]
 
 
 def test_exactly_once_across_cuts_with_tls(site: Site) -> None:
