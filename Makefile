@@ -9,7 +9,7 @@ MINUTES ?= 60
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench soak clean
+.PHONY: help setup demo test extras lint format bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ demo: setup ## two sites over an emulated WAN with 1, 2 and 4 links, a gateway k
 
 test: lint ## lint, then all tests on all cores
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+extras: setup ## the wheel with each extra, installed by pip into an empty environment
+	scripts/extras
 
 lint: setup ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
