@@ -10,7 +10,7 @@ from isthmus.core.endpoint import Hold, Outbox
 from isthmus.core.ids import LinkId, Nanos
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.group import Fetch, Promise
-from isthmus.lab.mutants.mutant import Mutant
+from isthmus.lab.mutants.mutant import mutant, part_of
 from isthmus.ordering.acknowledged.member import (
     AcknowledgingMember,
     TotallyOrderingMember,
@@ -21,50 +21,84 @@ from isthmus.ordering.acknowledged.to import LogMembership, TotallyOrdering
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import Membership
 
+# The originals that mutants build on, taken before anything is replaced.
+_stamp = AcknowledgingOrder.stamp
+_arrived = PartialOrder.arrived
+_on_fetch = GroupMember._on_fetch
+_settle = AcknowledgingMember._settle
+_finish = TotallyOrdering.finish
+_to_on_batch = TotallyOrderingMember._on_batch
+
+
 # Conditions
 
 
+@mutant("pack-index-as-printed", breaks="fifo", of=AcknowledgingOrder.seen_by_all, scenario="po")
 def _printed_index(self: AcknowledgingOrder, rank: int) -> int:
-    """As printed, minAL_j is "the minimum of AL_j1, …, AL_jn": what E_j has of everybody."""
+    """The PACK condition takes the minimum of a row, as the paper prints it.
+
+    As printed, minAL_j is "the minimum of AL_j1, …, AL_jn": what E_j has of everybody.
+    """
     return min(self.knows[rank])
 
 
+@mutant("acknowledged-too-soon", breaks="total", of=AcknowledgingOrder.may_acknowledge, scenario="to")
 def _acknowledged_at_once(self: AcknowledgingOrder, rank: int, batch: Batch) -> bool:
+    """A PDU counts as acknowledged as soon as it is pre-acknowledged."""
     return self.may_pre_acknowledge(rank, batch)
 
 
+@mutant("pack-one-not-asked", breaks="total", of=AcknowledgingOrder.seen_by_all, scenario="to")
 def _one_not_asked(self: AcknowledgingOrder, rank: int) -> int:
+    """A PDU is pre-acknowledged when all but the last member have it."""
     return min((row[rank] for row in self.knows[:-1]), default=0)
 
 
+@mutant("pack-by-majority", breaks="fifo", of=AcknowledgingOrder.seen_by_all, scenario="po")
 def _majority(self: AcknowledgingOrder, rank: int) -> int:
+    """A PDU is pre-acknowledged when most members have it."""
     have = sorted(row[rank] for row in self.knows)
     return have[(len(have) - 1) // 2]
 
 
+@mutant("receipt-condition-2-dropped", breaks="fifo", of=AcknowledgingOrder.lacking, scenario="po")
 def _nothing_lacking(self: AcknowledgingOrder, batch: Batch) -> int | None:
+    """A PDU is received before what its sender had."""
     return None
 
 
+@mutant("flow-condition-ignored", breaks="total", of=AcknowledgingOrder.may_send, scenario="to")
 def _no_flow_control(self: AcknowledgingOrder) -> bool:
+    """Data is sent whatever is under way."""
     return True
 
 
+@mutant("no-empty-pdu", breaks="fifo", of=AcknowledgingOrder.owes, scenario="po")
 def _never_owes(self: AcknowledgingOrder) -> bool:
+    """Without data nothing is acknowledged."""
     return False
 
 
+@mutant("acknowledgements-not-answered", breaks="fifo", of=PartialOrder.answer, scenario="po")
 def _no_answer(self: PartialOrder, rank: int, number: int) -> None:
-    """The PDU itself is acknowledged, but nobody says that it has the acknowledgements."""
+    """Nobody says that it has what pre-acknowledged a PDU.
+
+    The PDU itself is acknowledged, but nobody says that it has the acknowledgements.
+    """
 
 
+@mutant("log-not-answered", breaks="total", of=TotallyOrdering.answer, scenario="slow to")
 def _log_not_answered(self: TotallyOrdering, rank: int, number: int) -> None:
-    """Waits for nobody's word, and answers only what is there."""
+    """Acknowledgements that come late are not answered.
+
+    Waits for nobody's word, and answers only what is there.
+    """
     self._answer(self._places.popleft())
 
 
+@mutant("too-much-acknowledged", breaks="fifo", of=AcknowledgingOrder.stamp, scenario="po")
 def _claims_one_more(self: AcknowledgingOrder, number: int) -> list[int]:
-    """Says of the first member that it has one PDU more than it has."""
+    """A stamp says that the first member has one PDU more than it has."""
     stamp = _stamp(self, number)
     if self.own:
         stamp[0] += 1
@@ -74,23 +108,29 @@ def _claims_one_more(self: AcknowledgingOrder, number: int) -> list[int]:
 # PO
 
 
+@mutant("held-pdu-discarded", breaks="fifo", of=PartialOrder.arrived, scenario="po")
 def _discards(self: PartialOrder, rank: int, batch: Batch, ready: list[Batch], holds: list[Hold]) -> None:
-    """What fails the receipt condition is thrown away, and nobody knows that it ever came."""
+    """A PDU that comes before what its sender had is thrown away."""
     if self.closing or self.lacking(batch) is None:
         _arrived(self, rank, batch, ready, holds)
 
 
+@mutant("retransmission-lost", breaks="fifo", of=GroupMember._on_fetch, scenario="po")
 def _nothing_sent_again(self: GroupMember, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+    """A request for what was lost is not answered."""
     if self.membership.blocked or fetch.view != self.view.number:
         _on_fetch(self, link, fetch, out)
 
 
+@mutant("loss-not-reported", breaks="fifo", of=AcknowledgingMember._ask, scenario="po")
 def _does_not_ask(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
+    """Nobody asks for what was lost."""
     self._ask_at.clear()
 
 
+@mutant("loss-skipped", breaks="fifo", of=AcknowledgingMember._ask, scenario="po")
 def _gaps_skipped(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
-    """What is lost is lost: goes on with what came after it."""
+    """The stream goes on behind a gap."""
     for sender, stream in self.incoming.items():
         if stream.early:
             later = [stream.early[number] for number in sorted(stream.early)]
@@ -105,8 +145,9 @@ def _gaps_skipped(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
 # TO
 
 
+@mutant("selective-repeat-in-to", breaks="total", of=TotallyOrdering._fill, scenario="to")
 def _placed_where_it_comes(self: TotallyOrdering, rank: int, ready: list[Batch]) -> bool:
-    """What was lost is put at the end of the log, whatever stands there."""
+    """What was lost is fetched and put at the end of the log, instead of going back."""
     batch = self._here(rank, self.expected[rank])
     if batch is None or self.lacking(batch) is not None:
         return False
@@ -114,16 +155,20 @@ def _placed_where_it_comes(self: TotallyOrdering, rank: int, ready: list[Batch])
     return True
 
 
+@mutant("unsure-log-told", breaks="total", of=TotallyOrdering.sure, scenario="to")
 def _always_sure(self: TotallyOrdering) -> int:
+    """Who has lost something follows a log that may lack something itself."""
     return self.length
 
 
+@mutant("no-going-back", breaks="total", of=TotallyOrdering.follow, scenario="to")
 def _told_is_nothing_new(self: TotallyOrdering, first: int, ranks: Sequence[int], ready: list[Batch]) -> None:
-    """Does not follow anybody."""
+    """A loss is seen and nothing is done about it."""
 
 
+@mutant("sent-again-taken-for-carried", breaks="total", of=TotallyOrderingMember._on_batch, scenario="to")
 def _sent_again_is_carried(self: TotallyOrderingMember, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
-    """Takes what was sent again for what the medium carries now."""
+    """What is sent again stands where it comes."""
     self._exist.clear()
     stream = self.incoming.get(batch.sender)
     if stream is not None:
@@ -131,31 +176,43 @@ def _sent_again_is_carried(self: TotallyOrderingMember, link: LinkId, batch: Bat
     _to_on_batch(self, link, batch, now, out)
 
 
+@mutant("no-agreement-on-an-order", breaks="total", of=TotallyOrderingMember.go_back, scenario="to")
+@part_of("no-going-back", of=TotallyOrderingMember.go_back)
 def _does_not_go_back(self: TotallyOrderingMember, now: Nanos) -> None:
-    """Waits for somebody who knows."""
+    """Where nobody knows the order, everybody waits for somebody who does."""
 
 
+@mutant("own-place-at-once", breaks="total", of=TotallyOrderingMember._send_batch, scenario="slow to")
 def _own_place_at_once(self: TotallyOrderingMember, messages: list[Message], now: Nanos, out: Outbox) -> None:
-    """Puts its own PDU into its log when it sends it, and not where the medium carries it."""
+    """An entity logs its own PDUs when it sends them."""
     batch = self._stamped(messages, now, out)
     self._hear(self._own_rank, batch.number, out)
     out.sends.append((self.view.members, batch))
 
 
+@part_of("own-place-at-once", of=TotallyOrderingMember._carried)
 def _not_carried_again(self: TotallyOrderingMember, batch: Batch, out: Outbox) -> None:
     """Has its place already."""
 
 
+@mutant("agreed-order-ignored", breaks="total", of=TotallyOrdering.close, scenario="to")
 def _agreed_order_ignored(self: TotallyOrdering, order: Sequence[int]) -> None:
+    """At the end of a view everybody takes its own log, then ranks."""
     AcknowledgingOrder.close(self, order)
 
 
+@mutant("log-not-reported", breaks="total", of=LogMembership._promise, scenario="to")
 def _log_not_reported(self: LogMembership, ballot: int) -> Promise:
+    """Promises do not say what was received in which order."""
     return Membership._promise(self, ballot)
 
 
+@mutant("empty-pdu-not-broadcast", breaks="total", of=AcknowledgingMember._settle, scenario="to")
 def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
-    """The timer's PDU is made and never broadcast, so that it is as good as lost."""
+    """Empty PDUs get a number and never leave, whoever asks for them.
+
+    The timer's PDU is made and never broadcast, so that it is as good as lost.
+    """
     before = len(out.sends)
     _settle(self, now, out)
     out.sends[before:] = [
@@ -163,202 +220,16 @@ def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) 
     ]
 
 
+@part_of("empty-pdu-not-broadcast", of=GroupMember._on_fetch)
 def _data_sent_again(self: GroupMember, link: LinkId, fetch: Fetch, out: Outbox) -> None:
     before = len(out.sends)
     _on_fetch(self, link, fetch, out)
     out.sends[before:] = [(to, pdu) for to, pdu in out.sends[before:] if isinstance(pdu, Batch) and pdu.messages]
 
 
+@mutant("behind-the-failure-point-lost", breaks="total", of=TotallyOrdering.finish, scenario="to")
 def _flush_forgets(self: TotallyOrdering, ready: list[Batch]) -> None:
-    """At the end of a view only what the agreed log has is delivered."""
+    """What the agreed log does not have is dropped."""
     _finish(self, ready)
     known = len(self.agreed)
     del ready[known:]
-
-
-_stamp = AcknowledgingOrder.stamp
-_arrived = PartialOrder.arrived
-_on_fetch = GroupMember._on_fetch
-_settle = AcknowledgingMember._settle
-_finish = TotallyOrdering.finish
-_to_on_batch = TotallyOrderingMember._on_batch
-
-ACKNOWLEDGED_MUTANTS: tuple[Mutant, ...] = (
-    Mutant(
-        "pack-index-as-printed",
-        "fifo",
-        "the PACK condition takes the minimum of a row, as the paper prints it",
-        ((AcknowledgingOrder, "seen_by_all", _printed_index),),
-        "po",
-    ),
-    Mutant(
-        "pack-one-not-asked",
-        "total",
-        "a PDU is pre-acknowledged when all but the last member have it",
-        ((AcknowledgingOrder, "seen_by_all", _one_not_asked),),
-        "to",
-    ),
-    Mutant(
-        "pack-by-majority",
-        "fifo",
-        "a PDU is pre-acknowledged when most members have it",
-        ((AcknowledgingOrder, "seen_by_all", _majority),),
-        "po",
-    ),
-    Mutant(
-        "acknowledged-too-soon",
-        "total",
-        "a PDU counts as acknowledged as soon as it is pre-acknowledged",
-        ((AcknowledgingOrder, "may_acknowledge", _acknowledged_at_once),),
-        "to",
-    ),
-    Mutant(
-        "receipt-condition-2-dropped",
-        "fifo",
-        "a PDU is received before what its sender had",
-        ((AcknowledgingOrder, "lacking", _nothing_lacking),),
-        "po",
-    ),
-    Mutant(
-        "too-much-acknowledged",
-        "fifo",
-        "A says one more than was received",
-        ((AcknowledgingOrder, "stamp", _claims_one_more),),
-        "po",
-    ),
-    Mutant(
-        "flow-condition-ignored",
-        "total",
-        "data is sent whatever is under way",
-        ((AcknowledgingOrder, "may_send", _no_flow_control),),
-        "to",
-    ),
-    Mutant(
-        "no-empty-pdu",
-        "fifo",
-        "without data nothing is acknowledged",
-        ((AcknowledgingOrder, "owes", _never_owes),),
-        "po",
-    ),
-    Mutant(
-        "empty-pdu-not-broadcast",
-        "total",
-        "empty PDUs get a number and never leave, whoever asks for them",
-        (
-            (AcknowledgingMember, "_settle", _empty_pdus_counted_out),
-            (GroupMember, "_on_fetch", _data_sent_again),
-        ),
-        "to",
-    ),
-    Mutant(
-        "acknowledgements-not-answered",
-        "fifo",
-        "nobody says that it has what pre-acknowledged a PDU",
-        ((PartialOrder, "answer", _no_answer),),
-        "po",
-    ),
-    Mutant(
-        "log-not-answered",
-        "total",
-        "acknowledgements that come late are not answered",
-        ((TotallyOrdering, "answer", _log_not_answered),),
-        "slow to",
-    ),
-    Mutant(
-        "held-pdu-discarded",
-        "fifo",
-        "a PDU that comes before what its sender had is thrown away",
-        ((PartialOrder, "arrived", _discards),),
-        "po",
-    ),
-    Mutant(
-        "retransmission-lost",
-        "fifo",
-        "a request for what was lost is not answered",
-        ((GroupMember, "_on_fetch", _nothing_sent_again),),
-        "po",
-    ),
-    Mutant(
-        "loss-not-reported",
-        "fifo",
-        "nobody asks for what was lost",
-        ((AcknowledgingMember, "_ask", _does_not_ask),),
-        "po",
-    ),
-    Mutant(
-        "loss-skipped",
-        "fifo",
-        "the stream goes on behind a gap",
-        ((AcknowledgingMember, "_ask", _gaps_skipped),),
-        "po",
-    ),
-    Mutant(
-        "selective-repeat-in-to",
-        "total",
-        "what was lost is fetched and put at the end of the log, instead of going back",
-        ((TotallyOrdering, "_fill", _placed_where_it_comes),),
-        "to",
-    ),
-    Mutant(
-        "unsure-log-told",
-        "total",
-        "who has lost something follows a log that may lack something itself",
-        ((TotallyOrdering, "sure", _always_sure),),
-        "to",
-    ),
-    Mutant(
-        "sent-again-taken-for-carried",
-        "total",
-        "what is sent again stands where it comes",
-        ((TotallyOrderingMember, "_on_batch", _sent_again_is_carried),),
-        "to",
-    ),
-    Mutant(
-        "no-going-back",
-        "total",
-        "a loss is seen and nothing is done about it",
-        (
-            (TotallyOrdering, "follow", _told_is_nothing_new),
-            (TotallyOrderingMember, "go_back", _does_not_go_back),
-        ),
-        "to",
-    ),
-    Mutant(
-        "no-agreement-on-an-order",
-        "total",
-        "where nobody knows the order, everybody waits for somebody who does",
-        ((TotallyOrderingMember, "go_back", _does_not_go_back),),
-        "to",
-    ),
-    Mutant(
-        "own-place-at-once",
-        "total",
-        "an entity logs its own PDUs when it sends them",
-        (
-            (TotallyOrderingMember, "_send_batch", _own_place_at_once),
-            (TotallyOrderingMember, "_carried", _not_carried_again),
-        ),
-        "slow to",
-    ),
-    Mutant(
-        "agreed-order-ignored",
-        "total",
-        "at the end of a view everybody takes its own log, then ranks",
-        ((TotallyOrdering, "close", _agreed_order_ignored),),
-        "to",
-    ),
-    Mutant(
-        "log-not-reported",
-        "total",
-        "promises do not say what was received in which order",
-        ((LogMembership, "_promise", _log_not_reported),),
-        "to",
-    ),
-    Mutant(
-        "behind-the-failure-point-lost",
-        "total",
-        "what the agreed log does not have is dropped",
-        ((TotallyOrdering, "finish", _flush_forgets),),
-        "to",
-    ),
-)

@@ -9,38 +9,27 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from isthmus.lab.mutants.acknowledged import ACKNOWLEDGED_MUTANTS
-from isthmus.lab.mutants.clusters import CLUSTER_MUTANTS
-from isthmus.lab.mutants.daisy import DAISY_MUTANTS
-from isthmus.lab.mutants.daisy_changes import DAISY_CHANGE_MUTANTS
-from isthmus.lab.mutants.daisy_joins import DAISY_JOIN_MUTANTS
-from isthmus.lab.mutants.daisy_on_receipt import DAISY_EARLY_MUTANTS
-from isthmus.lab.mutants.daisy_recipients import DAISY_POINT_MUTANTS
-from isthmus.lab.mutants.group import GROUP_MUTANTS
-from isthmus.lab.mutants.joins import JOIN_MUTANTS
-from isthmus.lab.mutants.mutant import Mutant, alive
-from isthmus.lab.mutants.restarts import RESTART_MUTANTS
-
-CATALOGUE: tuple[Mutant, ...] = (
-    *GROUP_MUTANTS,
-    *JOIN_MUTANTS,
-    *RESTART_MUTANTS,
-    *CLUSTER_MUTANTS,
-    *ACKNOWLEDGED_MUTANTS,
-    *DAISY_MUTANTS,
-    *DAISY_CHANGE_MUTANTS,
-    *DAISY_EARLY_MUTANTS,
-    *DAISY_POINT_MUTANTS,
-    *DAISY_JOIN_MUTANTS,
+# Each of these files writes down its mutants when it is imported.
+from isthmus.lab.mutants import (  # noqa: F401
+    acknowledged,
+    clusters,
+    daisy,
+    daisy_changes,
+    daisy_joins,
+    daisy_on_receipt,
+    daisy_recipients,
+    group,
+    joins,
+    restarts,
 )
+from isthmus.lab.mutants.mutant import REGISTERED, Mutant, alive
+
+CATALOGUE: tuple[Mutant, ...] = tuple(REGISTERED.values())
 
 
 def find(name: str) -> Mutant:
     """The mutant of this name; `KeyError` where there is none."""
-    for mutant in CATALOGUE:
-        if mutant.name == name:
-            return mutant
-    raise KeyError(name)
+    return REGISTERED[name]
 
 
 def committed(name: str) -> AbstractContextManager[None]:

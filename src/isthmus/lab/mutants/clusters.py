@@ -9,49 +9,67 @@ from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop, HopFrame
 from isthmus.hierarchy.clusters.process import Hops, Relay
-from isthmus.lab.mutants.mutant import Mutant
+from isthmus.lab.mutants.mutant import mutant, part_of
 from isthmus.ordering.addressed.channels import HopChannels
 from isthmus.ordering.addressed.coordinator import CoordinatorDelivery
 from isthmus.ordering.addressed.delivery import Held, Onward, Rank
 from isthmus.ordering.addressed.rst import RstDelivery, merged
 
+# The originals that mutants build on, taken before anything is replaced.
+_missing, _send, _deliver = RstDelivery._missing, RstDelivery.send, RstDelivery._deliver
+_name_peers, _hand_up = Relay._name_peers, Relay._hand_up
+_accept = HopChannels.accept
+
+
 # Matrices
 
 
+@mutant("rst-no-wait", of=RstDelivery._missing, scenario="clusters")
 def _never_missing(self: RstDelivery, hop: Hop) -> tuple[Rank, int] | None:
+    """Delivers on receipt."""
     return None
 
 
+@mutant("rst-one-cause-missed", of=RstDelivery._missing, scenario="clusters")
 def _one_cause_missed(self: RstDelivery, hop: Hop) -> tuple[Rank, int] | None:
-    """Looks at all members but the last: what that one sent is never waited for."""
+    """Never waits for what the last member sent."""
     rows = (*hop.rows[:-1], (0,) * len(hop.rows))
     return _missing(self, replace(hop, rows=rows))
 
 
+@mutant("rst-row-for-column", of=RstDelivery._missing, scenario="clusters")
 def _row_for_column(self: RstDelivery, hop: Hop) -> tuple[Rank, int] | None:
-    """Reads what this member sent where it should read what was sent to it."""
+    """Compares with what it has sent, not with what was sent to it."""
     for member, (count, delivered) in enumerate(zip(hop.rows[self._rank], self.delivered, strict=True)):
         if count > delivered:
             return member, count
     return None
 
 
+@mutant("rst-send-not-counted", of=RstDelivery.send, scenario="clusters")
 def _send_not_counted(self: RstDelivery, target: Rank, message: Addressed, onward: Onward) -> None:
+    """Does not count what it sends."""
     onward.append((target, Hop(self._cluster, target, self.sent, message)))
 
 
+@mutant("rst-counted-too-early", of=RstDelivery.send, scenario="clusters")
 def _counted_too_early(self: RstDelivery, target: Rank, message: Addressed, onward: Onward) -> None:
+    """Counts a message before it puts the matrix on it."""
     _send(self, target, message, [])
     onward.append((target, Hop(self._cluster, target, self.sent, message)))
 
 
+@mutant("rst-delivery-not-counted", of=RstDelivery._deliver, scenario="clusters")
 def _delivery_not_counted(self: RstDelivery, sender: Rank, hop: Hop) -> None:
+    """Does not count what it delivers."""
     before = self.delivered[sender]
     _deliver(self, sender, hop)
     self.delivered[sender] = before
 
 
+@mutant("rst-not-merged", of=RstDelivery._deliver, scenario="clusters")
 def _matrix_not_merged(self: RstDelivery, sender: Rank, hop: Hop) -> None:
+    """Learns of a message's matrix only the sender's row."""
     own = self.sent
     _deliver(self, sender, hop)
     learnt = list(own)
@@ -59,8 +77,12 @@ def _matrix_not_merged(self: RstDelivery, sender: Rank, hop: Hop) -> None:
     self.sent = tuple(learnt)
 
 
+@mutant("rst-replaced", of=RstDelivery._deliver, scenario="clusters")
 def _matrix_replaced(self: RstDelivery, sender: Rank, hop: Hop) -> None:
-    """Takes over the sender's matrix, and forgets what only this member knew."""
+    """Takes over a message's matrix instead of the maximum.
+
+    Takes over the sender's matrix, and forgets what only this member knew.
+    """
     own = self.sent[self._rank]
     _deliver(self, sender, hop)
     theirs = list(hop.rows)
@@ -68,9 +90,11 @@ def _matrix_replaced(self: RstDelivery, sender: Rank, hop: Hop) -> None:
     self.sent = tuple(theirs)
 
 
+@mutant("rst-released-is-deliverable", of=RstDelivery.receive, scenario="clusters")
 def _released_means_deliverable(
     self: RstDelivery, sender: Rank, hop: Hop, ready: list[Hop], onward: Onward, held: list[Held]
 ) -> None:
+    """Does not look again at what it releases."""
     cause = self._missing(hop)
     if cause is not None:
         self.held.park(*cause, (sender, hop))
@@ -86,16 +110,23 @@ def _released_means_deliverable(
 # Coordinators
 
 
+@mutant("past-the-coordinator", of=CoordinatorDelivery.send, scenario="coordinators")
 def _past_the_coordinator(self: CoordinatorDelivery, target: Rank, message: Addressed, onward: Onward) -> None:
+    """Members send to each other and not to the coordinator."""
     onward.append((target, Hop(self._cluster, target, (), message)))
 
 
+@part_of("past-the-coordinator", of=CoordinatorDelivery.accepts)
 def _from_anybody(self: CoordinatorDelivery, sender: Rank, hop: Hop) -> bool:
     return not hop.rows
 
 
+@mutant("coordinator-reorders", of=Relay._name_peers, scenario="coordinators")
 def _coordinator_reorders(self: Relay, cluster: int, onward: Onward, hops: Hops) -> None:
-    """What comes in one step goes out with the last first."""
+    """The coordinator passes on in another order than it received.
+
+    What comes in one step goes out with the last first.
+    """
     more: Hops = []
     _name_peers(self, cluster, onward, more)
     if isinstance(self.deliveries[cluster], CoordinatorDelivery):
@@ -107,8 +138,12 @@ def _coordinator_reorders(self: Relay, cluster: int, onward: Onward, hops: Hops)
 # The relay
 
 
+@mutant("relay-not-fifo", of=Relay.receive, scenario="clusters")
 def _relay_newest_first(self: Relay, peer: ProcessId, hop: Hop, out: Outbox, hops: Hops) -> None:
-    """What a delivery hands up together goes on in the opposite order."""
+    """The relay passes on the newest first.
+
+    What a delivery hands up together goes on in the opposite order.
+    """
     sender = self.tree.rank(hop.cluster, peer)
     assert sender is not None
     ready: list[Hop] = []
@@ -121,8 +156,9 @@ def _relay_newest_first(self: Relay, peer: ProcessId, hop: Hop, out: Outbox, hop
         self._hand_up(each, out, hops)
 
 
+@mutant("header-leaks", of=Relay._hand_up, scenario="clusters")
 def _header_leaks(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
-    """The next cluster gets the matrix of the last one."""
+    """A message takes the matrix of its cluster along into the next."""
     before = len(hops)
     _hand_up(self, hop, out, hops)
     for place in range(before, len(hops)):
@@ -130,21 +166,26 @@ def _header_leaks(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
         hops[place] = (peer, replace(following, rows=hop.rows))
 
 
+@mutant("matrices-mixed", of=Relay._hand_up, scenario="clusters")
 def _matrices_mixed(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
-    """What the matrix of one cluster says goes into the matrices of the others as well."""
+    """A matrix of one cluster is merged into those of others."""
     _hand_up(self, hop, out, hops)
     for delivery in self.deliveries.values():
         if isinstance(delivery, RstDelivery) and len(delivery.sent) == len(hop.rows):
             delivery.sent = merged(delivery.sent, hop.rows)
 
 
+@mutant("read-on-the-way", of=Relay._hand_up, scenario="clusters")
 def _read_on_the_way(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
+    """A process delivers what it only relays."""
     _hand_up(self, hop, out, hops)
     if hop.message.destinations[0] != self.id:
         out.addressed.append(Delivered(hop.message, hop))
 
 
+@mutant("relayed-twice", of=Relay._hand_up, scenario="coordinators")
 def _relayed_twice(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
+    """Some messages are relayed twice."""
     _hand_up(self, hop, out, hops)
     if hop.message.destinations[0] != self.id and hop.message.seq % 8 == 0:
         _hand_up(self, hop, out, hops)
@@ -153,158 +194,25 @@ def _relayed_twice(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
 # Channels
 
 
+@mutant("channel-duplicates", of=HopChannels.accept, scenario="coordinators")
 def _duplicates_accepted(self: HopChannels, peer: ProcessId, frame: HopFrame) -> list[Hop]:
+    """A frame that comes twice is taken twice."""
     incoming = self._from.get(peer)
     known = incoming is not None and frame.number <= incoming.received
     return [*_accept(self, peer, frame), *(frame.hops if known else ())]
 
 
+@mutant("channel-gaps", of=HopChannels.accept, scenario="coordinators")
 def _gaps_accepted(self: HopChannels, peer: ProcessId, frame: HopFrame) -> list[Hop]:
+    """A gap in the numbers is not waited for."""
     incoming = self._from.get(peer)
     if incoming is not None and frame.number > incoming.received + 1:
         incoming.received = frame.number - 1
     return _accept(self, peer, frame)
 
 
+@mutant("channel-never-again", of=HopChannels.wake, scenario="clusters")
 def _never_again(self: HopChannels, now: Nanos, out: Outbox) -> None:
+    """Nothing is sent again when no acknowledgement comes."""
     if self._due is not None and now >= self._due:
         self._due = now + self._retry_after
-
-
-_missing, _send, _deliver = RstDelivery._missing, RstDelivery.send, RstDelivery._deliver
-_name_peers, _hand_up = Relay._name_peers, Relay._hand_up
-_accept = HopChannels.accept
-
-CLUSTER_MUTANTS: tuple[Mutant, ...] = (
-    Mutant("rst-no-wait", "causal", "delivers on receipt", ((RstDelivery, "_missing", _never_missing),), "clusters"),
-    Mutant(
-        "rst-one-cause-missed",
-        "causal",
-        "never waits for what the last member sent",
-        ((RstDelivery, "_missing", _one_cause_missed),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-row-for-column",
-        "causal",
-        "compares with what it has sent, not with what was sent to it",
-        ((RstDelivery, "_missing", _row_for_column),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-send-not-counted",
-        "causal",
-        "does not count what it sends",
-        ((RstDelivery, "send", _send_not_counted),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-counted-too-early",
-        "causal",
-        "counts a message before it puts the matrix on it",
-        ((RstDelivery, "send", _counted_too_early),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-delivery-not-counted",
-        "causal",
-        "does not count what it delivers",
-        ((RstDelivery, "_deliver", _delivery_not_counted),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-not-merged",
-        "causal",
-        "learns of a message's matrix only the sender's row",
-        ((RstDelivery, "_deliver", _matrix_not_merged),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-replaced",
-        "causal",
-        "takes over a message's matrix instead of the maximum",
-        ((RstDelivery, "_deliver", _matrix_replaced),),
-        "clusters",
-    ),
-    Mutant(
-        "rst-released-is-deliverable",
-        "causal",
-        "does not look again at what it releases",
-        ((RstDelivery, "receive", _released_means_deliverable),),
-        "clusters",
-    ),
-    Mutant(
-        "past-the-coordinator",
-        "causal",
-        "members send to each other and not to the coordinator",
-        (
-            (CoordinatorDelivery, "send", _past_the_coordinator),
-            (CoordinatorDelivery, "accepts", _from_anybody),
-        ),
-        "coordinators",
-    ),
-    Mutant(
-        "coordinator-reorders",
-        "causal",
-        "the coordinator passes on in another order than it received",
-        ((Relay, "_name_peers", _coordinator_reorders),),
-        "coordinators",
-    ),
-    Mutant(
-        "relay-not-fifo",
-        "causal",
-        "the relay passes on the newest first",
-        ((Relay, "receive", _relay_newest_first),),
-        "clusters",
-    ),
-    Mutant(
-        "header-leaks",
-        "causal",
-        "a message takes the matrix of its cluster along into the next",
-        ((Relay, "_hand_up", _header_leaks),),
-        "clusters",
-    ),
-    Mutant(
-        "matrices-mixed",
-        "causal",
-        "a matrix of one cluster is merged into those of others",
-        ((Relay, "_hand_up", _matrices_mixed),),
-        "clusters",
-    ),
-    Mutant(
-        "read-on-the-way",
-        "causal",
-        "a process delivers what it only relays",
-        ((Relay, "_hand_up", _read_on_the_way),),
-        "clusters",
-    ),
-    Mutant(
-        "relayed-twice",
-        "causal",
-        "some messages are relayed twice",
-        ((Relay, "_hand_up", _relayed_twice),),
-        "coordinators",
-    ),
-    Mutant(
-        "channel-duplicates",
-        "causal",
-        "a frame that comes twice is taken twice",
-        ((HopChannels, "accept", _duplicates_accepted),),
-        "coordinators",
-    ),
-    Mutant(
-        "channel-gaps",
-        "causal",
-        "a gap in the numbers is not waited for",
-        ((HopChannels, "accept", _gaps_accepted),),
-        "coordinators",
-    ),
-    Mutant(
-        "channel-never-again",
-        "causal",
-        "nothing is sent again when no acknowledgement comes",
-        ((HopChannels, "wake", _never_again),),
-        "clusters",
-    ),
-)
-"""All in four clusters of four: `clusters` with matrices, `coordinators` without."""

@@ -13,26 +13,36 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.census import Poll, fellows
 from isthmus.hierarchy.daisy.generation import Level
 from isthmus.hierarchy.daisy.process import DaisyProcess
-from isthmus.lab.mutants.mutant import Mutant
+from isthmus.lab.mutants.mutant import mutant
+
+# The originals that mutants build on, taken before anything is replaced.
+_send_waiting = DaisyProcess._send_waiting
+_receive = DaisyProcess.receive
+_begin = DaisyProcess._begin
+_consider = DaisyProcess._consider
+_gather = Poll.gather
 
 
+@mutant("daisy-halt-ignored", of=DaisyProcess._send_waiting, scenario="changing daisy")
 def _halt_ignored(self: DaisyProcess, now: Nanos, out: Outbox) -> None:
-    """Goes on sending in a generation that is about to end."""
+    """A process goes on sending while the tree changes."""
     halted, self.halted = self.halted and self.is_outside, False
     if not halted:
         _send_waiting(self, now, out)
     self.halted = halted
 
 
+@mutant("daisy-not-drained", of=DaisyProcess._consider, scenario="changing daisy")
 def _at_once(self: DaisyProcess, census: Census, now: Nanos, out: Outbox) -> None:
-    """Ends a generation as soon as groups should be others."""
+    """A generation ends before its messages are delivered."""
     _consider(self, census, now, out)
     if self.halted:
         _consider(self, structs.replace(census, halted=True, ready=True), now, out)
 
 
+@mutant("daisy-generations-mixed", of=DaisyProcess.receive, scenario="changing daisy")
 def _generations_mixed(self: DaisyProcess, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
-    """Takes what is said in one tree for words of another."""
+    """Words of one tree are taken for words of another."""
     number = self.tree.generation
     taken: list[Pdu] = [
         DaisyFrame(pdu.group, number, pdu.pdu)
@@ -43,57 +53,22 @@ def _generations_mixed(self: DaisyProcess, link: LinkId, pdus: Sequence[Pdu], no
     _receive(self, link, taken, now, out)
 
 
+@mutant("daisy-waiting-lost", of=DaisyProcess._begin, scenario="changing daisy")
 def _waiting_lost(self: DaisyProcess, generation: int, last_message: bytes, now: Nanos, out: Outbox) -> None:
+    """What was sent while the tree changed is forgotten."""
     self.waiting_to_send.clear()
     _begin(self, generation, last_message, now, out)
 
 
+@mutant("daisy-many-deciders", of=Poll.gather, scenario="changing daisy")
 def _many_deciders(self: Poll, level: Level, own: Census) -> Census | None:
-    """A server does not wait for what others have to tell, and decides for itself alone."""
+    """Every server says what the next tree is.
+
+    A server does not wait for what others have to tell, and decides for itself alone.
+    """
     return own if fellows(level) and own.halted else _gather(self, level, own)
 
 
+@mutant("daisy-former-given-up", of=DaisyProcess._of_before, scenario="changing daisy")
 def _no_more_than_before(self: DaisyProcess, link: LinkId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
-    """Who is in the next generation has nothing to say in the former one."""
-
-
-_send_waiting = DaisyProcess._send_waiting
-_receive = DaisyProcess.receive
-_begin = DaisyProcess._begin
-_consider = DaisyProcess._consider
-_gather = Poll.gather
-
-
-def _mutant(name: str, mistake: str, *patches: tuple[object, str, object]) -> Mutant:
-    return Mutant(f"daisy-{name}", "causal", mistake, patches, "changing daisy")
-
-
-DAISY_CHANGE_MUTANTS: tuple[Mutant, ...] = (
-    _mutant(
-        "halt-ignored",
-        "a process goes on sending while the tree changes",
-        (DaisyProcess, "_send_waiting", _halt_ignored),
-    ),
-    _mutant(
-        "not-drained",
-        "a generation ends before its messages are delivered",
-        (DaisyProcess, "_consider", _at_once),
-    ),
-    _mutant(
-        "generations-mixed",
-        "words of one tree are taken for words of another",
-        (DaisyProcess, "receive", _generations_mixed),
-    ),
-    _mutant(
-        "waiting-lost",
-        "what was sent while the tree changed is forgotten",
-        (DaisyProcess, "_begin", _waiting_lost),
-    ),
-    _mutant("many-deciders", "every server says what the next tree is", (Poll, "gather", _many_deciders)),
-    _mutant(
-        "former-given-up",
-        "who has the last message leaves those who have not",
-        (DaisyProcess, "_of_before", _no_more_than_before),
-    ),
-)
-"""All in a daisy that begins as one group of six, and that three others join."""
+    """Who has the last message leaves those who have not."""

@@ -10,29 +10,37 @@ from isthmus.hierarchy.daisy.flush import by_clock
 from isthmus.hierarchy.daisy.parcels import Parcels
 from isthmus.hierarchy.daisy.point import Flush, PointGroup, Told
 from isthmus.hierarchy.daisy.record import id_of
-from isthmus.lab.mutants.mutant import Mutant
+from isthmus.lab.mutants.mutant import mutant
 from isthmus.ordering.orders.matrix import MatrixOrder
+
+# The originals that mutants build on, taken before anything is replaced.
+_unmet, _tell = MatrixOrder._unmet, PointGroup._tell
+
 
 # Parcels
 
 
+@mutant("daisy-recipients-not-safe", of=MatrixOrder._unmet, scenario="recipients daisy")
 def _on_receipt(self: MatrixOrder, rank: int, batch: Batch) -> tuple[int, int] | None:
-    """Waits for causes, and not until others hold it."""
+    """Members deliver what no other may hold."""
     unmet = _unmet(self, rank, batch)
     return unmet if unmet is not None and unmet[0] < len(self.delivered) else None
 
 
+@mutant("daisy-recipients-safe-alone", of=Parcels._safe_on_arrival, scenario="recipients daisy")
 def _alone(self: Parcels, batch: Batch) -> bool:
-    """Takes a parcel for safe when it is here, whatever has become of the earlier ones of its sender."""
+    """A parcel counts as safe before the earlier ones of its sender are."""
     return self.needed <= 1
 
 
+@mutant("daisy-recipients-not-merged", of=MatrixOrder._learn, scenario="recipients daisy")
 def _learns_nothing(self: MatrixOrder, batch: Batch) -> None:
-    pass
+    """Matrices are not merged."""
 
 
+@mutant("daisy-recipients-other-receivers-ignored", of=MatrixOrder._learn, scenario="recipients daisy")
 def _learns_of_itself(self: MatrixOrder, batch: Batch) -> None:
-    """Counts a batch for itself, and does not heed whom else its sender had sent something."""
+    """A member does not learn whom else a message went to."""
     rank, size = self._ranks[batch.sender], len(self.delivered)
     self.sent[rank * size + self._own_rank] = self.delivered[rank]
 
@@ -40,45 +48,23 @@ def _learns_of_itself(self: MatrixOrder, batch: Batch) -> None:
 # The flush
 
 
+@mutant("daisy-recipients-witnesses-left-out", of=PointGroup._tell, scenario="recipients daisy")
 def _without_witnesses(self: PointGroup) -> Iterator[Told]:
+    """The flush leaves out what witnesses hold."""
     return (each for each in _tell(self) if self.id in (each.message.origin, *each.message.destinations))
 
 
+@mutant("daisy-recipients-kept-left-out", of=PointGroup._tell, scenario="recipients daisy")
 def _without_kept(self: PointGroup) -> Iterator[Told]:
-    """Tells the parcels that are not done, and not what it keeps for a new server."""
+    """The flush leaves out what is kept for a server."""
     return (each._replace(kept=False) for each in _tell(self))
 
 
+@mutant("daisy-recipients-past-the-gap", of=Flush.agreed, scenario="recipients daisy")
 def _past_the_gap(self: Flush) -> list[Clocked]:
-    """Begins with everything that anybody told, whether its causes are there or not."""
+    """The flush goes on where a parcel is lost.
+
+    Begins with everything that anybody told, whether its causes are there or not.
+    """
     found: dict[MessageId, Clocked] = {id_of(each.message): each.message for each in self.everything()}
     return sorted(found.values(), key=by_clock)
-
-
-_unmet, _tell = MatrixOrder._unmet, PointGroup._tell
-
-
-def _mutant(name: str, mistake: str, *patches: tuple[object, str, object]) -> Mutant:
-    return Mutant(f"daisy-recipients-{name}", "causal", mistake, patches, "recipients daisy")
-
-
-DAISY_POINT_MUTANTS: tuple[Mutant, ...] = (
-    _mutant("not-safe", "members deliver what no other may hold", (MatrixOrder, "_unmet", _on_receipt)),
-    _mutant(
-        "safe-alone",
-        "a parcel counts as safe before the earlier ones of its sender are",
-        (Parcels, "_safe_on_arrival", _alone),
-    ),
-    _mutant("not-merged", "matrices are not merged", (MatrixOrder, "_learn", _learns_nothing)),
-    _mutant(
-        "other-receivers-ignored",
-        "a member does not learn whom else a message went to",
-        (MatrixOrder, "_learn", _learns_of_itself),
-    ),
-    _mutant(
-        "witnesses-left-out", "the flush leaves out what witnesses hold", (PointGroup, "_tell", _without_witnesses)
-    ),
-    _mutant("kept-left-out", "the flush leaves out what is kept for a server", (PointGroup, "_tell", _without_kept)),
-    _mutant("past-the-gap", "the flush goes on where a parcel is lost", (Flush, "agreed", _past_the_gap)),
-)
-"""In three groups of four, whose servers crash one after the other; two members at a time hold a message."""
