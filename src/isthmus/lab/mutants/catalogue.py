@@ -10,18 +10,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 # Each of these files writes down its mutants when it is imported.
-from isthmus.lab.mutants import (  # noqa: F401
-    acknowledged,
-    clusters,
-    daisy,
-    daisy_changes,
-    daisy_joins,
-    daisy_on_receipt,
-    daisy_recipients,
-    group,
-    joins,
-    restarts,
-)
+from isthmus.lab.mutants import acknowledged, clusters, group, joins, restarts  # noqa: F401
+from isthmus.lab.mutants.daisy import changes, joined, on_receipt, recipients, servers  # noqa: F401
 from isthmus.lab.mutants.mutant import REGISTERED, Mutant, alive
 
 CATALOGUE: tuple[Mutant, ...] = tuple(REGISTERED.values())
