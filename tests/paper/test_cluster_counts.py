@@ -21,7 +21,6 @@ from isthmus.lab.counts.table import Row
 from isthmus.planner.clusters import (
     exact_from_above,
     exact_from_below,
-    layers_of,
     message_cost,
     printed_from_above,
     printed_from_below,
@@ -35,11 +34,6 @@ def assert_counted(rows: list[Row]) -> None:
     wrong = [f"{row.setting}: {row.counted}, not {row.expected}" for row in rows if not row.holds]
     assert rows
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_number_of_layers() -> None:
-    """ "the number of layers, l, that an n-site system will form can be derived by l = ⌈log_b n/d⌉ + 1" (1)"""
-    assert [layers_of(n, 4, 16) for n in (1, 16, 17, 64, 65, 256, 257)] == [1, 1, 2, 2, 3, 3, 4]
 
 
 def test_the_rst_algorithm_carries_a_matrix() -> None:

@@ -8,7 +8,7 @@ from test_daisy_fig_2 import NAMES, PA, PB, PC, Figure
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
-from isthmus.lab.counts.recipients import SECTIONS, break_even, inside
+from isthmus.lab.counts.recipients import SECTIONS, inside
 from isthmus.lab.counts.table import Section
 
 
@@ -19,13 +19,6 @@ def test_copies_words_and_numbers_are_as_the_formulas_say(section: Section) -> N
     rows = section.count()
     assert rows
     assert not [f"{row.setting}: {row.counted}, not {row.expected}" for row in rows if not row.holds]
-
-
-def test_with_one_recipient_it_pays_at_once_and_with_more_from_some_payload_on() -> None:
-    """On the wire: max(r, k) copies with m² numbers against m − 1 copies with m."""
-    assert break_even(16, 1, 1) <= 0
-    few = break_even(32, 3, 1)
-    assert 0 < few < 100
 
 
 def test_a_message_takes_one_hop_inside_its_group() -> None:

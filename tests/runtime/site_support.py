@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from runtime_support import soon, until
 
-from isthmus.core.ids import LIFE
+from isthmus.core.ids import LIFE, slot_of
 from isthmus.core.message import Batch
 from isthmus.lab.harness.joined_sites import Ports
 from isthmus.runtime.driver.gateway import GatewayDriver
@@ -125,15 +125,14 @@ class JoinedPair:
     async def _start(self, site: Site, name: str, joining: bool) -> None:
         full = f"{site.system.name}/{name}"
         process = site.names.id(site.system.name, name)
-        place = site.system.members.index(name.partition("+")[0])
-        address = site.system.listens_at(place)
-        assert address is not None
         received = self.delivered[full] = []
 
         def take(batch: Batch) -> None:
             received.extend(message.payload for message in batch.messages)
 
-        driver = await soon(site.start(process, listen(Address(*address)), on_batch=take, joining=joining))
+        driver = await soon(
+            site.start(process, listen(site.spec.addresses[slot_of(process)]), on_batch=take, joining=joining)
+        )
         self.drivers[full] = driver
 
     def __getitem__(self, name: str) -> MemberDriver:

@@ -9,7 +9,6 @@ import pytest
 from flood_member import FloodMember
 from runtime_support import run_test, soon, until
 
-from isthmus.adapters.base import Process, System
 from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
@@ -76,11 +75,10 @@ def test_in_a_daisy_that_broadcasts_a_slow_consumer_stops_its_senders() -> None:
     run_test(scenario())
 
 
-def test_it_is_a_system_like_any_other() -> None:
+def test_a_process_has_its_name_and_is_iterated_over() -> None:
     async def scenario() -> None:
-        async with EmbeddedSystem(NAMES[:2], name="madrid") as embedded:
-            system: System = embedded
-            process: Process = system["p1"]
+        async with EmbeddedSystem(NAMES[:2], name="madrid") as system:
+            process = system["p1"]
             assert (system.name, list(system.processes)) == ("madrid", ["p1", "p2"])
             assert str(process.name) == "madrid/p1"
             await soon(process.send(b"one", b"two"))

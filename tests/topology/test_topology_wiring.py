@@ -166,12 +166,12 @@ def test_the_promise_is_that_of_the_weakest_join() -> None:
 
 
 def test_members_listen_on_consecutive_ports() -> None:
-    madrid = load(example_file("two-sites")).system("madrid")
-    assert madrid.listens_at(0) == Address("127.0.0.1", 7400)
-    assert str(madrid.listens_at(5)) == "127.0.0.1:7405"
-    assert load(example_file("chain")).system("madrid").listens_at(0) is None
+    madrid = load(example_file("two-sites")).system("madrid").address
+    assert madrid == Address("127.0.0.1", 7400)
+    assert str(madrid.plus(5)) == "127.0.0.1:7405"
+    assert load(example_file("chain")).system("madrid").address is None
     text = '[systems.a]\nkind = "embedded"\norder = "fifo"\nprocesses = ["p"]\naddress = "[::1]:80"'
-    assert str(parse(text, "t.toml").system("a").listens_at(0)) == "[::1]:80"
+    assert str(parse(text, "t.toml").system("a").address) == "[::1]:80"
 
 
 def test_the_simulation_table_is_read_in_full() -> None:

@@ -27,11 +27,10 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from isthmus.adapters.base import Delivered
 from isthmus.core.endpoint import View
 from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
@@ -55,8 +54,20 @@ Application: TypeAlias = Callable[["EmbeddedProcess"], Awaitable[None]]
 OnBatch: TypeAlias = Callable[[Batch], None]
 
 
+class Delivered(NamedTuple):
+    """One message as an application gets it. `origin` and `seq` are its id, the same at every process."""
+
+    origin: ProcessName
+    seq: int
+    payload: bytes
+
+
 class EmbeddedProcess(AsyncIterator[Delivered]):
-    """One process of an embedded system; see `base.Process`."""
+    """One process of a system. Iterating over it yields what is delivered to it, in the system's order.
+
+    A message is finished with when the next one is asked for: an application that does not ask slows its senders down,
+    and loses nothing.
+    """
 
     def __init__(self, driver: MemberDriver, names: Directory) -> None:
         self.driver = driver
@@ -65,9 +76,11 @@ class EmbeddedProcess(AsyncIterator[Delivered]):
         self._messages: Iterator[Message] = iter(())
 
     async def send(self, *payloads: bytes) -> int:
+        """Broadcast, in this order. Waits while the system cannot take more. Returns the first sequence number."""
         return await self.driver.send(payloads)
 
     async def stable(self, seq: int) -> None:
+        """Wait until everybody has finished with this process's messages up to `seq`."""
         await self.driver.stable(seq)
 
     async def __anext__(self) -> Delivered:
@@ -83,7 +96,7 @@ class EmbeddedProcess(AsyncIterator[Delivered]):
 
 
 class EmbeddedSystem:
-    """All members of a system in one event loop, on free ports of loopback; see `base.System`.
+    """All members of a system in one event loop, on free ports of loopback. Its processes are found by name.
 
     `callbacks` takes the deliveries of some processes as whole batches, synchronously, which is faster than iterating.
     Everything else that a `SystemSpec` holds can be given as a keyword. Closing takes at most `close_within` seconds,
@@ -161,7 +174,10 @@ class EmbeddedSystem:
             self._hub.close()
 
     async def close(self) -> list[str]:
-        """End the whole system, after everything accepted has become stable or the time for that is over."""
+        """End the whole system, after everything accepted has become stable or the time for that is over.
+
+        Returns what has not become stable, in words; empty if everything has.
+        """
         drivers = [process.driver for process in self._processes.values()]
         for driver in drivers:
             driver.stop_accepting("the system is closing", self._patience)

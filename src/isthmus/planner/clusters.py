@@ -11,14 +11,6 @@ from fractions import Fraction
 from math import prod
 
 
-def layers_of(sites: int, parts: int, largest: int) -> int:
-    """Expression (1): clusters are divided until none has more than `largest` sites."""
-    layers, size = 1, Fraction(sites)
-    while size > largest:
-        layers, size = layers + 1, size / parts
-    return layers
-
-
 def message_cost(sites: int, parts: int, layers: int) -> int:
     """C(n): the worst cost of a message, from a client at the bottom to another by way of the top."""
     if layers == 1:

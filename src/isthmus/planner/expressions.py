@@ -35,14 +35,9 @@ def star_latency(local_latency: Nanos, link_delay: Nanos, *, gateway_per_join: b
 
     The hub takes its l where one gateway broadcasts what comes in and another one sends it on. A gateway that serves
     both joins has its own broadcast at once: 2l + 2d. The paper's n + m − 1 messages are those of the latter; a
-    gateway for each join of the hub makes n + 2m − 3 of them (`star_messages`).
+    gateway for each join of the hub makes n + 2m − 3 of them.
     """
     return (3 if gateway_per_join else 2) * local_latency + 2 * link_delay
-
-
-def star_messages(processes: int, systems: int) -> int:
-    """Messages of one broadcast over a star whose hub has a gateway for each of its m − 1 joins: n + 2m − 3."""
-    return processes + 2 * systems - 3
 
 
 # parallel, Sect. 8.2

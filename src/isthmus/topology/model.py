@@ -102,10 +102,6 @@ class System(Struct, frozen=True, kw_only=True):
         """The members that the system begins with."""
         return tuple(member for member in self.members if member not in self.standby)
 
-    def listens_at(self, member: int) -> Address | None:
-        """The address of the member with this index, if the file gives one."""
-        return self.address and self.address.plus(member)
-
     def takes_links_at(self, gateway: str) -> Address | None:
         """Where a gateway waits for links, if the file says so."""
         return self.link_address and self.link_address.plus(self.gateways.index(gateway))

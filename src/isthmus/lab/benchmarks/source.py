@@ -43,11 +43,6 @@ class Drained(Struct, frozen=True):
     def rows_per_second(self) -> float:
         return self.rows / self.seconds
 
-    @property
-    def rows_per_second_in_batches(self) -> float:
-        """Without the start of the query, which for a source in Python is the start of Python too."""
-        return self.rows / self.batch_seconds
-
 
 class Figure(Struct, frozen=True):
     """One format, read by the isthmus source and by Spark's own stream."""

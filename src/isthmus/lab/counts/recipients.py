@@ -92,12 +92,6 @@ def size_of_header(size: int, resilience: int) -> int:
     return header.size
 
 
-def break_even(size: int, recipients: int, resilience: int) -> int:
-    """The payload, in bytes, above which sending to recipients alone puts less on the wire."""
-    few, many = max(recipients, resilience), size - 1
-    return (few * size_of_header(size, resilience) - many * size_of_header(size, 0)) // (many - few) + 1
-
-
 def count_bytes() -> list[Row]:
     """A number takes one byte in an idle system, so headers differ by m² − m, and by the frame around a parcel."""
     rows = []

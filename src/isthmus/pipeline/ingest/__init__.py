@@ -229,10 +229,3 @@ def _judged(rows: DataFrame) -> DataFrame:
     judged = ordered.withColumn("reason", reason)
     state = f.when(f.col("reason").isNull(), "clean").otherwise("quarantine")
     return judged.withColumn("state", state).select(*COLUMNS, "file", "line", "reason", "state", "shard")
-
-
-def shards_of(spark: SparkSession, runs: Sequence[str]) -> list[int]:
-    """In which shards these runs lie, so that a reader can leave the other directories alone."""
-    names = spark.createDataFrame([(run,) for run in runs], "run string")
-    found = names.select(f.pmod(f.xxhash64("run"), f.lit(SHARDS)).cast("int").alias("shard")).distinct().collect()
-    return sorted(row.shard for row in found)
