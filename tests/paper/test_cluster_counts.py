@@ -66,8 +66,8 @@ def test_header_bytes_stay_in_their_cluster() -> None:
     inside = rig.send(rig.sites[1], rig.sites[2], 100)
     across = rig.send(rig.sites[1], rig.sites[5], 100)
     rig.rest()
-    assert (rig.tally.entries[inside], rig.tally.entries[across]) == (16, 48)
-    assert rig.tally.header_bytes[across] == pytest.approx(3 * rig.tally.header_bytes[inside], abs=3)
+    assert (rig.entries[inside], rig.entries[across]) == (16, 48)
+    assert rig.header_bytes[across] == pytest.approx(3 * rig.header_bytes[inside], abs=3)
 
 
 def test_headers_grow_as_the_square_as_n_and_as_its_logarithm() -> None:

@@ -15,26 +15,23 @@ from random import Random
 
 from msgspec.structs import replace
 
-from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName
+from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.wire.pdu import Pdu
+from isthmus.lab.counts.rig import SystemRig
 from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.acknowledged.member import Protocol, make_member
 from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, Answer
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.simulator.checks.sometimes import Sometimes
-from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.media import Medium
 from isthmus.simulator.network import Network
-from isthmus.simulator.world import Host, World
-from isthmus.topology.read.simulation import Fixed
+from isthmus.simulator.world import Host
 
 ROUND: Nanos = MILLISECOND
 QUIET: Nanos = 3600 * SECOND
 """Nobody says anything by itself."""
 
 SIZES = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-SYSTEM = "s"
 
 
 def best_pdus(n: int) -> int:
@@ -68,21 +65,17 @@ class PaperMedium(Medium):
             yield destination, arrival
 
 
-class AcknowledgementRig:
-    """So many entities, one of which sends one message."""
+class AcknowledgementRig(SystemRig):
+    """So many entities over one medium, of which one sends one message."""
 
     def __init__(self, protocol: Protocol, size: int, answer: Answer, *, serial: bool) -> None:
-        network = Network(Random(0), Fixed(0), None, NetworkFaults(), Sometimes())
-        names = Directory([ProcessName(SYSTEM, f"e{number}") for number in range(1, size + 1)])
-        self.world = World(names, network, network.sometimes, check=False)
-        self.medium = PaperMedium(network, serial=serial)
         self.acknowledged_at: dict[ProcessId, Nanos] = {}
         settings = GroupSettings(heartbeat=QUIET, suspect_after=4 * QUIET, retry_after=QUIET)
         acknowledged = replace(AcknowledgedSettings(), answer_after=0, answer=answer)
-        for slot in range(size):
-            self.world.media[slot] = self.medium
-            member = make_member(protocol, slot, range(size), acknowledged, settings)
-            self.world.start(Host(member, None, self._on_batch))
+        names = [f"e{number}" for number in range(1, size + 1)]
+        super().__init__(names, lambda slot: make_member(protocol, slot, range(size), acknowledged, settings))
+        self.medium = PaperMedium(self.network, serial=serial)
+        self.world.media.update(dict.fromkeys(range(size), self.medium))
         self.world.run_until(ROUND)
 
     def acknowledge_one(self) -> None:
@@ -98,7 +91,7 @@ class AcknowledgementRig:
         """From sending until the last entity has acknowledged."""
         return (max(self.acknowledged_at.values()) - self.sent_at) // ROUND
 
-    def _on_batch(self, host: Host, batch: Batch) -> None:
+    def on_batch(self, host: Host, batch: Batch) -> None:
         if batch.messages:
             self.acknowledged_at[host.id] = self.world.now
 

@@ -13,19 +13,18 @@ from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 from itertools import product
-from random import Random
 
 from msgspec import Struct
 
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Delivered
-from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
-from isthmus.core.message import Batch
+from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
 from isthmus.core.wire.clusters import HopFrame
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
+from isthmus.lab.counts.rig import SystemRig, run_while
 from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.addressed.delivery import DeliveryName
 from isthmus.planner.clusters import (
@@ -35,16 +34,13 @@ from isthmus.planner.clusters import (
     printed_from_above,
     printed_from_below,
 )
-from isthmus.simulator.checks.sometimes import Sometimes
-from isthmus.simulator.faults.plan import NetworkFaults
-from isthmus.simulator.network import Network
-from isthmus.simulator.world import Host, World
-from isthmus.topology.read.simulation import Fixed
+from isthmus.simulator.world import Host
 
 QUIET: Nanos = 3600 * SECOND
 """Nothing is lost here, so nothing has to be sent again."""
 
-SYSTEM = "s"
+LOOK_EVERY: Nanos = 10 * MILLISECOND
+
 FIGURE_7_SITES = 24
 FIGURE_7_PARTS = (2, 3, 4, 6, 8, 12)
 
@@ -72,91 +68,64 @@ def even_tree(
 # Counting
 
 
-class Tally(Struct):
-    """What went over the network: numbers and bytes in headers by message, hops by process and cluster."""
+class ClusterRig(SystemRig):
+    """A system of clusters: numbers and bytes in headers by message, hops by process and cluster.
 
-    entries: Counter[tuple[ProcessId, int]]
-    header_bytes: Counter[tuple[ProcessId, int]]
-    arrivals: Counter[tuple[ProcessId, int]]
-    also: Counter[str]
-
-
-class CountingNetwork(Network):
-    """A line with a fixed delay, and somebody who looks at what passes."""
-
-    def __init__(self, tally: Tally, *, weigh: bool) -> None:
-        super().__init__(Random(0), Fixed(MILLISECOND), None, NetworkFaults(), Sometimes())
-        self.tally = tally
-        self._weigh = weigh
-
-    def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
-        tally = self.tally
-        if isinstance(pdu, HopFrame):
-            for hop in pdu.hops:
-                message = (hop.message.origin, hop.message.seq)
-                tally.entries[message] += sum(map(len, hop.rows))
-                tally.arrivals[destination, hop.cluster] += 1
-                if self._weigh:
-                    tally.header_bytes[message] += len(body_of(hop)) - len(hop.message.payload)
-        else:
-            tally.also["acknowledgement"] += 1
-        return super().arrivals(source, destination, pdu, now)
-
-
-class ClusterRig:
-    """A system of clusters to count on. `weigh` counts bytes as well, which takes longer than all the rest."""
+    `weigh` counts bytes as well, which takes longer than all the rest.
+    """
 
     def __init__(self, table: ClusterTable, *, weigh: bool = False) -> None:
         names = [process for cluster in table.all_clusters() for process in cluster.processes]
         self.sites = [slot for slot, name in enumerate(names) if name.startswith("p")]
-        ids = {name: slot for slot, name in enumerate(names)}
-        self.tree = hierarchy_of(table, ids.__getitem__)
-        self.tally = Tally(Counter(), Counter(), Counter(), Counter())
-        network = CountingNetwork(self.tally, weigh=weigh)
-        self.world = World(
-            Directory([ProcessName(SYSTEM, name) for name in names]), network, network.sometimes, check=False
-        )
-        self.delivered: list[tuple[ProcessId, ProcessId]] = []
+        self.tree = hierarchy_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
+        self.entries: Counter[tuple[ProcessId, int]] = Counter()
+        self.header_bytes: Counter[tuple[ProcessId, int]] = Counter()
+        self.arrivals: Counter[tuple[ProcessId, int]] = Counter()
+        self.also: Counter[str] = Counter()
+        self._weigh = weigh
+        self._delivered = 0
         settings = ClusterSettings(retry_after=QUIET)
-        for slot in range(len(names)):
-            endpoint = ClusterProcess(slot, self.tree, settings)
-            self.world.start(Host(endpoint, None, _no_batches, self._deliver))
+        super().__init__(names, lambda slot: ClusterProcess(slot, self.tree, settings))
 
-    def _deliver(self, host: Host, delivered: Delivered) -> None:
-        self.delivered.append((delivered.message.origin, slot_of(host.id)))
+    def note(self, source: ProcessId, destination: ProcessId, pdu: Pdu) -> None:
+        if not isinstance(pdu, HopFrame):
+            self.also["acknowledgement"] += 1
+            return
+        for hop in pdu.hops:
+            message = (hop.message.origin, hop.message.seq)
+            self.entries[message] += sum(map(len, hop.rows))
+            self.arrivals[destination, hop.cluster] += 1
+            if self._weigh:
+                self.header_bytes[message] += len(body_of(hop)) - len(hop.message.payload)
 
-    def send(self, source: ProcessId, destination: ProcessId, size: int = 0) -> tuple[ProcessId, int]:
+    def on_message(self, host: Host, delivered: Delivered) -> None:
+        self._delivered += 1
+
+    def send(self, source: ProcessId, destination: ProcessId) -> tuple[ProcessId, int]:
         """Returns the id of the message."""
-        host = self.world.hosts[source]
-        endpoint = host.endpoint
-        assert isinstance(endpoint, ClusterProcess)
-        self.world.step(host, endpoint.send, destination, [bytes(size)])
+        endpoint = self._process(source)
+        self.world.step(self.world.hosts[source], endpoint.send, destination, [b""])
         return source, endpoint.sent
 
     def rest(self) -> None:
         """Let everything arrive."""
-        sent = len(self.delivered)
-        while True:
-            self.world.run_until(self.world.now + 10 * MILLISECOND)
-            if not any(self._open(host) for host in self.world.hosts.values()):
-                return
-            assert self.world.now < QUIET, f"{sent} messages never arrived"
+        self.world.run_until(self.world.now + LOOK_EVERY)
+        run_while(self.world, self._is_under_way, "a message never arrived", LOOK_EVERY)
 
-    @staticmethod
-    def _open(host: Host) -> bool:
-        assert isinstance(host.endpoint, ClusterProcess)
-        return bool(host.endpoint.channels.unacknowledged())
+    def _is_under_way(self) -> bool:
+        return any(self._process(slot).channels.unacknowledged() for slot in self.world.hosts)
+
+    def _process(self, slot: int) -> ClusterProcess:
+        endpoint = self.world.hosts[slot].endpoint
+        assert isinstance(endpoint, ClusterProcess)
+        return endpoint
 
     def send_all_pairs(self) -> None:
         """One message from every site to every site."""
         for source, destination in product(self.sites, self.sites):
             self.send(source, destination)
         self.rest()
-        assert len(self.delivered) == len(self.sites) ** 2, "a message is missing"
-
-
-def _no_batches(host: Host, batch: Batch) -> None:
-    raise TypeError(f"{host.id} is no member of a group")
+        assert self._delivered == len(self.sites) ** 2, "a message is missing"
 
 
 # Message cost
@@ -168,7 +137,7 @@ def count_matrix() -> list[Row]:
         rig = ClusterRig(even_tree(size, 1, 1, "rst"))
         ids = [rig.send(rig.sites[0], other) for other in rig.sites[1:]]
         rig.rest()
-        rows.append(_row(f"n = {size}", size**2, [rig.tally.entries[each] for each in ids], rig))
+        rows.append(_row(f"n = {size}", size**2, [rig.entries[each] for each in ids], rig))
     return rows
 
 
@@ -180,7 +149,7 @@ def count_cost() -> list[Row]:
         rig = ClusterRig(even_tree(sites, parts, layers, "rst"))
         rig.send_all_pairs()
         setting = f"n = {sites}, one layer" if layers == 1 else f"n = {sites}, b = {parts}, {layers} layers"
-        rows.append(_row(setting, message_cost(sites, parts, layers), [max(rig.tally.entries.values())], rig))
+        rows.append(_row(setting, message_cost(sites, parts, layers), [max(rig.entries.values())], rig))
     return rows
 
 
@@ -197,7 +166,7 @@ def worst_header(sites: int, parts: int, layers: int, delivery: DeliveryName = "
     source = rig.sites[sites // parts - 1] if layers > 1 else rig.sites[0]
     message = rig.send(source, rig.sites[-1])
     rig.rest()
-    return Header(rig.tally.entries[message], rig.tally.header_bytes[message])
+    return Header(rig.entries[message], rig.header_bytes[message])
 
 
 def count_growth() -> list[Row]:
@@ -221,7 +190,7 @@ def _row(setting: str, expected: int, counted: list[int], rig: ClusterRig) -> Ro
         unit="entries",
         expected=Fraction(expected),
         counted=Fraction(next((each for each in counted if each != expected), counted[0])),
-        also=dict(rig.tally.also),
+        also=dict(rig.also),
     )
 
 
@@ -240,7 +209,7 @@ def loads(sites: int, parts: int, layers: int) -> list[Load]:
     """Every site sends to every site, in a tree of centralised clusters."""
     rig = ClusterRig(even_tree(sites, parts, layers, "coordinator", dedicated=True))
     rig.send_all_pairs()
-    arrivals = rig.tally.arrivals
+    arrivals = rig.arrivals
     found = []
     for layer in range(1, layers + 1):
         clusters = [cluster for cluster in rig.tree.clusters if cluster.layer == layer]
@@ -264,7 +233,7 @@ def _flat_matrix() -> Row:
     """The same without coordinators: every site has as many arrivals as it sends itself."""
     rig = ClusterRig(even_tree(16, 1, 1, "rst"))
     rig.send_all_pairs()
-    counted = [Fraction(rig.tally.arrivals[site, 0] + 1, 16) for site in rig.sites]
+    counted = [Fraction(rig.arrivals[site, 0] + 1, 16) for site in rig.sites]
     return row("n = 16, flat RST, any site", "loads", 1, counted)
 
 

@@ -6,15 +6,14 @@ receipt, as in `counts_of_joins`: the papers' broadcast is one round of messages
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from random import Random
 
 from msgspec import Struct
 
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Delivered, Outbox
-from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
 from isthmus.core.wire.join import Block
@@ -25,21 +24,16 @@ from isthmus.hierarchy.daisy.record import Causes, unpack_with
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.lab.counts.clusters import Header, worst_header
 from isthmus.lab.counts.joins import one_per_set
+from isthmus.lab.counts.rig import PaperNetwork, SystemRig, run_while
 from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.causal import CausalOrder
 from isthmus.planner.clusters import message_cost
 from isthmus.planner.expressions import PARTS, daisy_header, daisy_hops, daisy_messages
-from isthmus.simulator.checks.sometimes import Sometimes
-from isthmus.simulator.faults.plan import NetworkFaults
-from isthmus.simulator.network import Network
-from isthmus.simulator.world import Host, World
-from isthmus.topology.read.simulation import Fixed
+from isthmus.simulator.world import Host
 
-SYSTEM = "s"
 FAST = GroupSettings(heartbeat=20 * MILLISECOND, suspect_after=3600 * SECOND, retry_after=3600 * SECOND, uniform=False)
-PATIENCE: Nanos = 60 * SECOND
 FIRST_HEARTBEAT: Nanos = 3600 * SECOND
 """Nobody speaks unasked before: 4,096 processes in groups of 64 would say a quarter of a million words a heartbeat."""
 LAST_WORDS: Nanos = 10 * MILLISECOND
@@ -64,68 +58,51 @@ class Sent(Struct):
     words: int = 0
 
 
-class CountingNetwork(Network):
-    """A line with a fixed delay, and somebody who looks at what passes."""
-
-    def __init__(self, sent: Sent) -> None:
-        super().__init__(Random(0), Fixed(MILLISECOND), None, NetworkFaults(), Sometimes())
-        self.sent = sent
-
-    def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
-        self.sent.words += 1
-        batch = pdu.pdu.batch if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Parcel) else None
-        if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Batch):
-            batch = pdu.pdu
-        if isinstance(pdu, DaisyFrame) and batch is not None and batch.messages:
-            self.sent.lines.append((slot_of(source), slot_of(destination)))
-            multicast = (pdu.group, batch.sender, batch.number)
-            if multicast not in self.sent.headers:
-                self.sent.headers[multicast] = Header(_entries(batch), len(body_of(pdu)))
-        return super().arrivals(source, destination, pdu, now)
-
-
 def _entries(batch: Batch) -> int:
     """Of the vector of the group that a batch is in, and of those that its messages carry beside it."""
     ways = [way for message in batch.messages if isinstance(way := unpack_with(message)[1], Causes)]
     return len(batch.stamp) + sum(len(way.group) + len(way.servers) for way in ways)
 
 
-class DaisyRig:
+class DaisyRig(SystemRig):
     """A daisy to count on."""
 
     def __init__(
-        self, table: DaisyTable, settings: GroupSettings = FAST, network: type[CountingNetwork] = CountingNetwork
+        self, table: DaisyTable, settings: GroupSettings = FAST, network: type[PaperNetwork] = PaperNetwork
     ) -> None:
         names = _processes(table)
-        self.tree = tree_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
+        tree = self.tree = tree_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
         self.sent = Sent([], {}, {})
-        self._network = network(self.sent)
-        directory = Directory([ProcessName(SYSTEM, name) for name in names])
-        self.world = World(directory, self._network, self._network.sometimes, check=False)
-        for slot in range(len(names)):
-            self.world.start(
-                Host(DaisyProcess(slot, self.tree, settings, FIRST_HEARTBEAT), None, _no_batches, self._deliver)
-            )
+        super().__init__(names, lambda slot: DaisyProcess(slot, tree, settings, FIRST_HEARTBEAT), network)
 
     def send(self, source: ProcessId, destinations: Sequence[ProcessId]) -> Sent:
         """One message without payload, until everybody has it whom it is for, and nobody has anything more to say."""
-        sent = self.sent = self._network.sent = Sent([], {}, {})
-        host, began = self.world.hosts[source], self.world.now
-        assert isinstance(host.endpoint, DaisyProcess)
-        self.world.step(host, host.endpoint.send, tuple(destinations), [b""])
-        while len(sent.at) < len(destinations):
-            assert self.world.now < began + PATIENCE, "a message never arrived"
-            self.world.run_until(self.world.now + MILLISECOND)
+        sent = self.sent = Sent([], {}, {})
+        began = self.world.now
+        self.write(source, destinations, b"")
+        run_while(self.world, lambda: len(sent.at) < len(destinations), "a message never arrived")
         self.world.run_until(self.world.now + LAST_WORDS)
         sent.at = {process: at - began for process, at in sent.at.items()}
         return sent
 
-    def _deliver(self, host: Host, delivered: Delivered) -> None:
+    def write(self, source: ProcessId, destinations: Sequence[ProcessId], payload: bytes) -> None:
+        """Have a process send, and wait for nothing."""
+        host = self.world.hosts[source]
+        assert isinstance(host.endpoint, DaisyProcess)
+        self.world.step(host, host.endpoint.send, tuple(destinations), [payload])
+
+    def note(self, source: ProcessId, destination: ProcessId, pdu: Pdu) -> None:
+        self.sent.words += 1
+        word = pdu.pdu if isinstance(pdu, DaisyFrame) else None
+        batch = word.batch if isinstance(word, Parcel) else word
+        if isinstance(pdu, DaisyFrame) and isinstance(batch, Batch) and batch.messages:
+            self.sent.lines.append((slot_of(source), slot_of(destination)))
+            multicast = (pdu.group, batch.sender, batch.number)
+            if multicast not in self.sent.headers:
+                self.sent.headers[multicast] = Header(_entries(batch), len(body_of(pdu)))
+
+    def on_message(self, host: Host, delivered: Delivered) -> None:
         self.sent.at[slot_of(host.id)] = self.world.now
-
-
-def _no_batches(host: Host, batch: Batch) -> None:
-    raise TypeError(f"{host.id} delivers messages, not batches")
 
 
 def _processes(table: DaisyTable) -> list[str]:

@@ -16,9 +16,9 @@ from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import DaisyFrame, Offered, Parcel
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable, Forward
-from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import unpack
-from isthmus.lab.counts.daisies import FAST, CountingNetwork, DaisyRig, Sent, even_daisy
+from isthmus.lab.counts.daisies import FAST, DaisyRig, Sent, even_daisy
+from isthmus.lab.counts.rig import PaperNetwork
 from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.planner.expressions import PARTS
@@ -78,7 +78,7 @@ def count_hops() -> list[Row]:
 # A cause that is late
 
 
-class UnevenNetwork(CountingNetwork):
+class UnevenNetwork(PaperNetwork):
     """The line from the sender of the cause to its server is long, and a large message takes its time on any."""
 
     cause_takes = 1
@@ -109,27 +109,22 @@ class LateCause(DaisyRig):
 
     def __init__(self, options: DaisyOptions, cause_takes: int, large_takes: int) -> None:
         super().__init__(_daisy(options, 3, 2), UNIFORM, UnevenNetwork)
-        assert isinstance(self._network, UnevenNetwork)
-        self._network.cause_takes, self._network.large_takes = cause_takes, large_takes
+        assert isinstance(self.network, UnevenNetwork)
+        self.network.cause_takes, self.network.large_takes = cause_takes, large_takes
         self.delivered: dict[bytes, Nanos] = {}
 
     def play(self) -> Nanos:
         """When the effect is delivered in the other group."""
-        self._write(OTHER, FAR, CAUSE)
-        self._write(OTHER, ANSWERER, b"to a fellow")
+        self.write(OTHER, (FAR,), CAUSE)
+        self.write(OTHER, (ANSWERER,), b"to a fellow")
         self.world.run_until(SECOND)
         assert list(self.delivered) == [b"to a fellow", CAUSE, LARGE]
         return self.delivered[LARGE]
 
-    def _write(self, source: ProcessId, target: ProcessId, payload: bytes) -> None:
-        host = self.world.hosts[source]
-        assert isinstance(host.endpoint, DaisyProcess)
-        self.world.step(host, host.endpoint.send, (target,), [payload])
-
-    def _deliver(self, host: Host, delivered: Delivered) -> None:
+    def on_message(self, host: Host, delivered: Delivered) -> None:
         self.delivered[delivered.message.payload] = self.world.now
         if host.id == ANSWERER:
-            self.world.at(self.world.now, self._write, ANSWERER, FAR, LARGE)
+            self.world.at(self.world.now, self.write, ANSWERER, (FAR,), LARGE)
 
 
 def count_delay() -> list[Row]:

@@ -1,11 +1,13 @@
 """Counting what the papers count: the real protocol code, on a network that charges as the papers' models do.
 
-A `Rig` is a topology without faults and without load of its own. Its gateways and processes are those of every other
-simulated run; only the lines between them are the papers' own: a message takes a fixed delay and, where a rate is
-given, the time that its bits keep a line busy. Charged are **messages**: a broadcast as one message to each
-destination, the message that tells a gateway a number, and one message on a link. Acknowledgements, heartbeats and
-whatever else makes our channels reliable is counted beside (`Tally.also`) and travels free, because the papers have no
-such thing.
+Neither faults nor a load of its own: what is counted is one message, or a flood of them, into the silence. Processes
+are those of every other simulated run; only the lines between them are the papers' own (`PaperNetwork`): a message
+takes a fixed delay and, where a rate is given, the time that its bits keep a line busy. A `SystemRig` has the processes
+of one system, and who counts there says what of all that passes.
+
+A `Rig` has a whole topology. Charged there are **messages**: a broadcast as one message to each destination, the
+message that tells a gateway a number, and one message on a link. Acknowledgements, heartbeats and whatever else makes
+our channels reliable is counted beside (`Tally.also`) and travels free, because the papers have no such thing.
 
 Inside a system the rate is that of the receiver's inlet, shared by everybody who sends to it: expression (1) of
 parallel says that a system carries no more than ibw in all, whoever sends.
@@ -14,13 +16,14 @@ parallel says that a system carries no more than ibw in all, whoever sends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import cast
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.endpoint import Delivered, Endpoint
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.wire.group import Ack, Safe, Status
 from isthmus.core.wire.join import Block, Confirm, LinkPdu, Progress, SiteAck, SiteAssign, SiteFrame
@@ -40,7 +43,11 @@ LEAD_TIME: Nanos = 50 * MILLISECOND
 """Before anything is counted: links come up, and gateways tell each other so."""
 
 PATIENCE: Nanos = 600 * SECOND
-"""What is not stable by then never will be."""
+"""What is not done by then never will be."""
+
+SYSTEM = "s"
+Note: TypeAlias = Callable[[ProcessId, ProcessId, Pdu], None]
+"""Sees every PDU on its way from one process to another."""
 
 _ALSO: dict[type, str] = {
     Ack: "acknowledgement",
@@ -105,17 +112,19 @@ class Tally:
 class PaperNetwork(Network):
     """Lines without chance: an inlet per process, then a fixed delay. FIFO, and ties stay ties."""
 
-    def __init__(self, delay: Nanos, rate: int | None, charges: Charges, tally: Tally) -> None:
+    def __init__(
+        self, note: Note, delay: Nanos = MILLISECOND, rate: int | None = None, charges: Charges | None = None
+    ) -> None:
         super().__init__(Random(0), Fixed(delay), rate, NetworkFaults(), Sometimes())
-        self.tally = tally
+        self._note = note
         self._fixed = delay
         self._rate = rate
-        self._charges = charges
+        self._charges = charges or Charges()
         self._inlet_busy_until: dict[int, Nanos] = {}
         self._latest: dict[tuple[int, int], Nanos] = {}
 
     def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
-        self.tally.note(pdu)
+        self._note(source, destination, pdu)
         inlet = slot_of(destination)
         leaves = now
         bits = self._charges.bits(pdu)
@@ -126,6 +135,39 @@ class PaperNetwork(Network):
         arrival = max(leaves + self._fixed, self._latest.get(line, 0))
         self._latest[line] = arrival
         return (arrival,)
+
+
+def run_while(world: World, unfinished: Callable[[], bool], what: str, every: Nanos = MILLISECOND) -> None:
+    """Let time pass until something is finished, and say `what` if it never is."""
+    deadline = world.now + PATIENCE
+    while unfinished():
+        assert world.now < deadline, what
+        world.run_until(world.now + every)
+
+
+class SystemRig:
+    """The processes of one system, on lines where every hop takes a millisecond. Subclasses count."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        make: Callable[[ProcessId], Endpoint],
+        network: type[PaperNetwork] = PaperNetwork,
+    ) -> None:
+        self.network = network(self.note)
+        directory = Directory([ProcessName(SYSTEM, name) for name in names])
+        self.world = World(directory, self.network, self.network.sometimes, check=False)
+        for slot in range(len(names)):
+            self.world.start(Host(make(slot), None, self.on_batch, self.on_message))
+
+    def note(self, source: ProcessId, destination: ProcessId, pdu: Pdu) -> None:
+        """One PDU to one destination."""
+
+    def on_batch(self, host: Host, batch: Batch) -> None:
+        """What a process of a group delivers."""
+
+    def on_message(self, host: Host, delivered: Delivered) -> None:
+        """What a process delivers that was sent to it."""
 
 
 class PaperLink:
@@ -139,9 +181,9 @@ class PaperLink:
         delay: Nanos,
         rate: int | None,
         charges: Charges,
-        tally: Tally,
+        note: Note,
     ) -> None:
-        self.tally = tally
+        self._note = note
         self._world = world
         self._id = link
         self._slots = slots
@@ -156,8 +198,8 @@ class PaperLink:
             self._step(end, "link_ready", self._id)
 
     def send(self, source: ProcessId, pdu: LinkPdu) -> None:
-        self.tally.note(pdu)
         end = self._slots.index(slot_of(source))
+        self._note(source, self._slots[1 - end], pdu)
         leaves = max(self._world.now, self._busy_until[end])
         if self._rate is not None:
             leaves += self._charges.bits(pdu) * SECOND // self._rate
@@ -216,8 +258,7 @@ class Rig:
         self._names = {slot: name for name, slot in self._slots.items()}
         self._tally = Tally()
         self.world = Run(topology, seed=0, check=checked, tight=False).world
-        self._network = PaperNetwork(network.delay.delay, network.bandwidth, charges, self._tally)
-        self.world.network = self._network
+        self.world.network = PaperNetwork(self._note, network.delay.delay, network.bandwidth, charges)
         self._links = [
             PaperLink(
                 self.world,
@@ -226,7 +267,7 @@ class Rig:
                 line.delay.delay,
                 line.bandwidth,
                 charges,
-                self._tally,
+                self._note,
             )
             for number, link in enumerate(all_links(topology))
         ]
@@ -276,15 +317,12 @@ class Rig:
             self.deliveries[self._names[slot_of(host.id)]].append((self.world.now, len(batch.messages)))
 
     def _rest(self, senders: Iterable[ProcessName]) -> None:
-        deadline = self.world.now + PATIENCE
         members = [cast(Group, self.world.hosts[self._slots[sender]].endpoint) for sender in senders]
-        while any(member.unfinished() for member in members):
-            assert self.world.now < deadline, "a message never became stable"
-            self.world.run_until(self.world.now + MILLISECOND)
+        run_while(self.world, lambda: any(member.unfinished() for member in members), "a message never became stable")
+
+    def _note(self, source: ProcessId, destination: ProcessId, pdu: Pdu) -> None:
+        self._tally.note(pdu)
 
     def _take_tally(self) -> Tally:
         taken, self._tally = self._tally, Tally()
-        self._network.tally = self._tally
-        for link in self._links:
-            link.tally = self._tally
         return taken
