@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from patience import seconds
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.lab.benchmarks.failover import figures_of
-from isthmus.lab.harness.deaths import certify_death
-from isthmus.lab.harness.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout, Line, Ports
+from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Line
+from isthmus.lab.harness.os_process import ChildFailed, Ports
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -40,8 +39,7 @@ def test_a_gateway_is_killed_and_comes_back_and_nothing_is_lost(tmp_path: Path) 
     pids: list[int] = []
 
     async def play() -> int:
-        settings = {"trace": str(trace), "trace_sync": True}
-        async with JoinedSites(layout, tmp_path, apart=[victim], settings=settings) as sites:
+        async with JoinedSites(layout, tmp_path, apart=[victim], trace=trace) as sites:
             pids.extend(child.pid for child in sites.children.values())
             await sites.linked()
             for site in (NEAR, FAR):
@@ -53,8 +51,7 @@ def test_a_gateway_is_killed_and_comes_back_and_nothing_is_lost(tmp_path: Path) 
                 return all(count > EACH // 4 for each in figures for count in each.imported.values())
 
             await until(some_have_come)
-            killed_at = time.time_ns()
-            await sites[victim].kill()
+            killed_at = await sites.kill(victim)
             assert not sites[victim].alive
             await sites[victim].restart()
             pids.append(sites[victim].pid)
@@ -79,7 +76,6 @@ def test_a_gateway_is_killed_and_comes_back_and_nothing_is_lost(tmp_path: Path) 
 
     killed_at = asyncio.run(play())
     assert not [pid for pid in pids if _is_there(pid)]
-    certify_death(trace, "joined", NEAR, "g1", killed_at)
     read = read_trace([trace])
     assert not read.quarantined
     events = list(read.events())

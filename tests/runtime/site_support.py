@@ -12,7 +12,7 @@ from runtime_support import soon, until
 
 from isthmus.core.ids import LIFE, slot_of
 from isthmus.core.message import Batch
-from isthmus.lab.harness.joined_sites import Ports
+from isthmus.lab.harness.os_process import Ports
 from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.journal import begin_life

@@ -20,7 +20,8 @@ from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail
 from isthmus.cli.spark import COLOURS
 from isthmus.lab.benchmarks import failover
 from isthmus.lab.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
-from isthmus.lab.harness.joined_sites import FAR, NEAR, ChildFailed, JoinedSites, Layout, Traffic
+from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Traffic
+from isthmus.lab.harness.os_process import ChildFailed
 from isthmus.pipeline.problems import SparkProblem, refuse_target
 from isthmus.runtime.loop import run as run_loop
 from isthmus.simulator.run import PROMISED

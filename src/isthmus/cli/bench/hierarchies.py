@@ -12,7 +12,7 @@ from typing import Any
 from isthmus.cli.console import HOLDS, VIOLATED, Output, fail, out, progress_bar, table
 from isthmus.core.ids import SECOND
 from isthmus.lab.benchmarks import hierarchies, joined_daisies
-from isthmus.lab.harness.joined_sites import ChildFailed
+from isthmus.lab.harness.os_process import ChildFailed
 
 
 def bench(traces: Path | None, output: Output) -> tuple[Any, int]:

@@ -6,15 +6,13 @@ whatever comes in.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
-from isthmus.lab.harness.deaths import certify_death, flowing_again
+from isthmus.lab.harness.deaths import flowing_again
 from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.trace.schema import Event
 
@@ -49,22 +47,14 @@ async def through_a_kill(
 
     Returns when it was killed, by the clock of the traces.
     """
-    settings = {"trace": str(trace), "trace_sync": True}
     victim = f"{NEAR}/{VICTIM}"
-    async with JoinedSites(layout, directory, run=RUN, apart=[victim], settings=settings) as sites:
+    async with JoinedSites(layout, directory, run=RUN, apart=[victim], trace=trace) as sites:
         await sites.linked()
-        for site in (NEAR, FAR):
-            for process in layout.members(site)[0]:
-                await sites[site].send(process, rate=rate)
+        await sites.load(rate)
         await watch(sites, f"{layout.links} links, traced", seconds / 2)
-        killed_at = time.time_ns()
-        await sites[victim].kill()
+        killed_at = await sites.kill(victim)
         await watch(sites, f"{victim} is dead, the others go on", seconds / 2)
-        for site in (NEAR, FAR):
-            await sites[site].quiet()
-        await asyncio.gather(*(sites[site].stable(STABLE_WITHIN) for site in (NEAR, FAR)))
-        await sites.close()
-    certify_death(trace, RUN, NEAR, VICTIM, killed_at)
+        await sites.see_through(STABLE_WITHIN)
     return killed_at
 
 

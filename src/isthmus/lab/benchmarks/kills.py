@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from isthmus.core.ids import LIFE, SECOND, Nanos
-from isthmus.lab.harness.deaths import certify_death, flowing_again
-from isthmus.lab.harness.joined_sites import FAR, NEAR, Child, JoinedSites, Layout
+from isthmus.core.ids import SECOND, Nanos
+from isthmus.lab.harness.deaths import flowing_again
+from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.simulator.run import PROMISED
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -68,59 +68,33 @@ class KilledSites(JoinedSites):
     def __init__(self, directory: Path, victim: Victim, trace: Path) -> None:
         gateways = [f"{NEAR}/g1", f"{NEAR}/g2"]
         apart = {"gateway": gateways[1:], "sequencer": gateways, "site": []}[victim]
-        settings = {"trace": str(trace), "trace_sync": True}
-        super().__init__(Layout(), directory, run="kills", apart=apart, settings=settings)
+        both = f'suspect-after = "{SUSPECT_AFTER}"\n'
+        journal = 'journal = "journal"\n' if victim == "site" else ""
+        super().__init__(Layout(), directory, run="kills", apart=apart, trace=trace, both=both, near=journal)
         self.victim = victim
-        self.trace = trace
-        self._life = 0
         self._turn = 0
 
-    def _topology(self) -> str:
-        text = super()._topology().replace("kind =", f'suspect-after = "{SUSPECT_AFTER}"\nkind =')
-        journal = 'journal = "journal"\n' if self.victim == "site" else ""
-        return text.replace(f"[systems.{NEAR}]\n", f"[systems.{NEAR}]\n{journal}", 1)
-
-    async def load(self, site: str) -> None:
-        for process in self[site].assignment.members:
-            if process.startswith("p"):
-                await self[site].send(process, rate=RATE)
-
-    async def kill(self) -> tuple[Nanos, Nanos, Nanos]:
+    async def kill_next(self) -> tuple[Nanos, Nanos, Nanos]:
         """One kill, and the victim's return. Returns, by the traces' clock, when it was, when it was noticed, and until
         when a standstill is put down to it: that a gateway comes back is another event."""
-        child = self._next_victim()
-        names = child.assignment.members
-        at = time.time_ns()
-        await child.kill()
-        for name in names:
-            certify_death(self.trace, "kills", NEAR, name, time.time_ns())
+        name = self._next_victim()
+        at = await self.kill(name)
         if self.victim == "site":
-            await self._next_life(child)
+            await self[name].begin_life()
             noticed = time.time_ns()
-            await self.load(NEAR)
+            await self.load(RATE, NEAR)
             return at, noticed, noticed + LAST
         await asyncio.sleep(AFTER)
         over = time.time_ns()
-        await child.restart()
+        await self[name].restart()
         return at, at, over
 
-    def _next_victim(self) -> Child:
+    def _next_victim(self) -> str:
         if self.victim == "site":
-            return self[NEAR]
+            return NEAR
         # Who comes back stands last in line, so with two of them the first in line changes with every kill.
         self._turn = self._turn % 2 + 1 if self.victim == "sequencer" else 2
-        return self[f"{NEAR}/g{self._turn}"]
-
-    async def _next_life(self, child: Child) -> None:
-        self._life += 1
-        bases = [name.partition("+")[0] for name in child.assignment.members]
-        child.assignment = structs.replace(
-            child.assignment,
-            members=tuple(f"{base}+{self._life * LIFE}" for base in bases),
-            settings={**child.assignment.settings, "life": self._life},
-        )
-        await child.start()
-        await child.running()
+        return f"{NEAR}/g{self._turn}"
 
 
 async def kill_again_and_again(
@@ -131,18 +105,14 @@ async def kill_again_and_again(
     kills: list[tuple[Nanos, Nanos, Nanos]] = []
     async with KilledSites(directory, victim, trace) as sites:
         await sites.linked()
-        for site in (NEAR, FAR):
-            await sites.load(site)
+        await sites.load(RATE)
         for _ in range(rounds):
             await asyncio.sleep(BEFORE)
-            kills.append(await sites.kill())
+            kills.append(await sites.kill_next())
             await sites.linked()
             progress()
         await asyncio.sleep(BEFORE)
-        for site in (NEAR, FAR):
-            await sites[site].quiet()
-        await asyncio.gather(*(sites[site].stable(STABLE_WITHIN) for site in (NEAR, FAR)))
-        await sites.close()
+        await sites.see_through(STABLE_WITHIN)
     events = list(read_trace([trace]).events())
     return Outcome(
         victim=victim,

@@ -3,8 +3,8 @@
     layout = Layout(links=4, line=Line(delay=25 * MILLISECOND, rate=20_000_000))
     async with JoinedSites(layout, directory, apart=["madrid/g2"]) as sites:
         await sites["madrid"].send("p1", size=1024, count=5000)
-        await sites["madrid/g2"].kill()
-        await sites["madrid"].stable()
+        await sites.kill("madrid/g2")
+        await sites.see_through()
 
 Every child is `site_process` in an OS process of its own, with one or more members of one site; by default one child
 runs a whole site. The lines are `isthmus wan` in another one, so that the emulation takes no time from anybody. All of
@@ -14,22 +14,19 @@ them are ended, by their process ids, when the block is left, whatever happened 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import sys
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from random import Random
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
 
-import isthmus
-from isthmus.core.ids import Nanos
+from isthmus.core.ids import LIFE, Nanos
 from isthmus.core.units import format_duration, format_rate
+from isthmus.lab.harness.deaths import certify_death
+from isthmus.lab.harness.os_process import LOOK_EVERY, PATIENCE, ChildFailed, OsProcess, Ports
 from isthmus.lab.harness.site_process import (
     Answer,
     Assignment,
@@ -48,15 +45,6 @@ from isthmus.topology.wiring import all_links
 
 NEAR = "madrid"
 FAR = "valencia"
-PATIENCE = 30.0
-"""Seconds after which a child that does not answer counts as stuck."""
-
-_PORTS = range(20_000, 32_000)
-"""Below those that the kernel gives to whoever calls somebody."""
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(isthmus.__file__).parents[1])}
-_LONGEST_ANSWER = 1 << 26
-
-Value = TypeVar("Value")
 
 
 class Line(Struct, frozen=True):
@@ -87,55 +75,13 @@ class Layout(Struct, frozen=True, kw_only=True):
         return processes, [f"g{number}" for number in range(1, self.gateways[side] + 1)]
 
 
-class ChildFailed(Exception):
-    """A child has ended, or said no, or nothing, where an answer was due."""
-
-
-class Ports:
-    """Ports in a row on loopback that nobody else gets while we hold them; whoever we tell can listen on them.
-
-    A bound socket that does not listen keeps the kernel and other users of this class away. It lets itself be joined
-    only by sockets that ask for it (`SO_REUSEADDR`), and that is set after binding, so that our own bind finds out
-    whether the port is free.
-    """
-
-    def __init__(self) -> None:
-        self._held: list[socket.socket] = []
-
-    def take(self, count: int) -> int:
-        """The first of `count` ports in a row."""
-        random = Random()
-        for _ in range(200):
-            first = random.randrange(_PORTS.start, _PORTS.stop - count)
-            row: list[socket.socket] = []
-            try:
-                for port in range(first, first + count):
-                    row.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-                    row[-1].bind((LOOPBACK, port))
-            except OSError:
-                for each in row:
-                    each.close()
-                continue
-            for each in row:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._held += row
-            return first
-        raise ChildFailed(f"there are no {count} free ports in a row on {LOOPBACK}")
-
-    def release(self) -> None:
-        for each in self._held:
-            each.close()
-        self._held.clear()
-
-
-class Child:
+class Child(OsProcess):
     """One OS process with members of one site. `lives` counts how often its members have been started anew."""
 
     def __init__(self, name: str, assignment: Assignment) -> None:
-        self.name = name
+        super().__init__(name, ("isthmus.lab.harness.site_process",))
         self.assignment = assignment
         self.lives = 0
-        self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._number = 0
@@ -144,47 +90,35 @@ class Child:
 
     async def start(self) -> None:
         """Start it. `running` says when its members run: members of one site wait for one another."""
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "isthmus.lab.harness.site_process"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=ENVIRONMENT,
-            limit=_LONGEST_ANSWER,
-        )
+        await super().start()
         self._number = 0
         self._answers = {0: asyncio.get_running_loop().create_future()}
-        self._reading = asyncio.ensure_future(self._read(self._process))
-        self._write(self.assignment)
+        self._reading = asyncio.ensure_future(self._read())
+        self.write(msgspec.json.encode(self.assignment))
 
     async def running(self) -> None:
         await self._answer(0)
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, f"{self.name} was never started"
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.returncode is None
-
     async def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                if self._process.returncode is None:
-                    self._process.kill()
-            async with asyncio.timeout(PATIENCE):
-                await self._process.wait()
-                if self._reading is not None:
-                    await asyncio.wait((self._reading,))
+        await super().kill()
+        if self._reading is not None:
+            await asyncio.wait((self._reading,), timeout=PATIENCE)
 
     async def restart(self) -> None:
         """Its members come back as new processes, which join those of their site that live."""
+        await self._start_anew(1, joining=True)
+
+    async def begin_life(self) -> None:
+        """A whole site begins its next life, from its journal."""
+        await self._start_anew(LIFE, settings={**self.assignment.settings, "life": self.lives + 1})
+
+    async def _start_anew(self, incarnations: int, **changes: Any) -> None:
+        """So many incarnations lie between two lives of its members."""
         await self.kill()
         self.lives += 1
-        members = tuple(f"{name.partition('+')[0]}+{self.lives}" for name in self.assignment.members)
-        self.assignment = msgspec.structs.replace(self.assignment, members=members, joining=True)
+        bases = [name.partition("+")[0] for name in self.assignment.members]
+        members = tuple(f"{base}+{self.lives * incarnations}" for base in bases)
+        self.assignment = msgspec.structs.replace(self.assignment, members=members, **changes)
         await self.start()
         await self.running()
 
@@ -209,15 +143,14 @@ class Child:
     async def close(self) -> None:
         """End in good order."""
         await self.ask(Close())
-        if self._process is not None:
-            await asyncio.wait_for(self._process.wait(), PATIENCE)
+        await asyncio.wait_for(self.process.wait(), PATIENCE)
 
     async def ask(self, order: Order, within: float = PATIENCE) -> Any:
         """Give an order and wait for the answer."""
         self._number += 1
         number = self._number
         self._answers[number] = asyncio.get_running_loop().create_future()
-        self._write(Numbered(number, order))
+        self.write(msgspec.json.encode(Numbered(number, order)))
         return await self._answer(number, within)
 
     async def _answer(self, number: int, within: float = PATIENCE) -> Any:
@@ -229,13 +162,8 @@ class Child:
             raise ChildFailed(f"{self.name}: {answer.error}")
         return answer.value
 
-    def _write(self, value: Any) -> None:
-        assert self._process is not None and self._process.stdin is not None, f"{self.name} was never started"
-        self._process.stdin.write(msgspec.json.encode(value) + b"\n")
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while line := await process.stdout.readline():
+    async def _read(self) -> None:
+        while line := await self.read_line():
             answer = msgspec.json.decode(line, type=Answer)
             waiting = self._answers.get(answer.number)
             if waiting is not None and not waiting.done():
@@ -245,52 +173,33 @@ class Child:
                 waiting.set_result(Answer(number, error="it has ended"))
 
 
-class Lines:
+class Lines(OsProcess):
     """`isthmus wan`: one emulated line per link, in an OS process of its own."""
 
     def __init__(self, line: Line, ends: Sequence[tuple[int, int]], log: Path) -> None:
-        self._line = line
+        command = ["isthmus", "wan", "--control", "--delay", format_duration(line.delay)]
+        if line.rate is not None:
+            command += ["--rate", format_rate(line.rate)]
+        for here, there in ends:
+            command += ["--line", f"{LOOPBACK}:{here}={LOOPBACK}:{there}"]
+        # It tells of every call that nobody takes, and while gateways are dead there are many.
+        super().__init__("the WAN emulator", tuple(command), log)
         self._ends = ends
-        self._log = log
-        self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        command = [sys.executable, "-m", "isthmus", "wan", "--control", "--delay", format_duration(self._line.delay)]
-        if self._line.rate is not None:
-            command += ["--rate", format_rate(self._line.rate)]
-        for here, there in self._ends:
-            command += ["--line", f"{LOOPBACK}:{here}={LOOPBACK}:{there}"]
-        pipe = asyncio.subprocess.PIPE
-        with self._log.open("wb") as log:
-            # It tells of every call that nobody takes, and while gateways are dead there are many.
-            self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=log, env=ENVIRONMENT
-            )
+        await super().start()
         for _ in self._ends:
             await self._said()
 
     async def order(self, command: str) -> None:
         """One command of `isthmus wan --control` for one line, such as `cut 0` or `mend 0`."""
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(f"{command}\n".encode())
+        self.write(command.encode())
         await self._said()
 
     async def _said(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        if not await asyncio.wait_for(self._process.stdout.readline(), PATIENCE):
-            raise ChildFailed(f"the WAN emulator has ended: {self._log.read_text(errors='replace')[-500:].strip()}")
-
-    def cpu_seconds(self) -> float:
-        assert self._process is not None
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    async def kill(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                if self._process.returncode is None:
-                    self._process.kill()
-            await asyncio.wait_for(self._process.communicate(), PATIENCE)
+        if not await asyncio.wait_for(self.read_line(), PATIENCE):
+            await self.kill()
+            raise self.failure()
 
 
 class Traffic(NamedTuple):
@@ -322,7 +231,9 @@ class JoinedSites:
     """Both sites and the lines between them, as an asynchronous context. Children are found by name.
 
     `apart` names members (`madrid/g1`) that get a child of their own, under that name; all others of a site run in the
-    child that has the name of the site. `settings` are more fields of `SystemSpec`, for both sites.
+    child that has the name of the site. `settings` are more fields of `SystemSpec`, for both sites; `both` and `near`
+    more lines of the topology file, for both sites and for the near one. With `trace`, every row of the traces is in
+    that directory before anybody can know of it.
     """
 
     def __init__(
@@ -333,14 +244,22 @@ class JoinedSites:
         run: str = "joined",
         apart: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
+        trace: Path | None = None,
+        both: str = "",
+        near: str = "",
     ) -> None:
         self.layout = layout
         self.run = run
+        self.trace = trace
+        self.file = directory / f"{run}.toml"
         self.lines: Lines | None = None
         self.children: dict[str, Child] = {}
         self._directory = directory
         self._apart = apart
         self._settings = dict(settings or {})
+        if trace is not None:
+            self._settings |= {"trace": str(trace), "trace_sync": True}
+        self._tables = {NEAR: both + near, FAR: both}
         self._ports = Ports()
 
     def __getitem__(self, name: str) -> Child:
@@ -359,9 +278,51 @@ class JoinedSites:
     ) -> None:
         await self._end()
 
+    def living(self) -> list[Child]:
+        return [child for child in self.children.values() if child.alive]
+
+    async def load(self, rate: float, *sites: str) -> None:
+        """Have every process of these sites send at this rate; without a name, of both."""
+        for child in self.living():
+            for member in child.assignment.members:
+                if member.startswith("p") and child.assignment.site in (sites or (NEAR, FAR)):
+                    await child.send(member, rate=rate)
+
+    async def imported(self, more: int, within: float) -> None:
+        """Wait until every live process has delivered so many more messages of the other system than now."""
+        before = await self._imported()
+        deadline = time.monotonic() + within
+        while any(count < before[name] + more for name, count in (await self._imported()).items()):
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"not everybody has delivered {more} more messages within {within:g} s")
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _imported(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for child in self.living():
+            figures = await child.figures()
+            counts |= {f"{child.name}/{process}": count for process, count in figures.imported.items()}
+        return counts
+
+    async def kill(self, name: str) -> Nanos:
+        """SIGKILL for one child, and the end of its members' logs. Returns when it was, by the traces' clock."""
+        child = self[name]
+        at = time.time_ns()
+        await child.kill()
+        if self.trace is not None:
+            for member in child.assignment.members:
+                certify_death(self.trace, self.run, child.assignment.site, member, time.time_ns())
+        return at
+
+    async def see_through(self, within: float) -> None:
+        """End all sending, wait until everything is stable in both systems, and end."""
+        await asyncio.gather(*(child.quiet() for child in self.living()))
+        await asyncio.gather(*(child.stable(within) for child in self.living()))
+        await self.close()
+
     async def close(self) -> None:
         """End everybody in good order, so that traces are complete."""
-        await asyncio.gather(*(child.close() for child in self.children.values() if child.alive))
+        await asyncio.gather(*(child.close() for child in self.living()))
 
     def lines_cpu(self) -> float:
         """Seconds of processor time that the emulated lines have taken."""
@@ -371,7 +332,7 @@ class JoinedSites:
         """Wait until every link is up at both its ends."""
 
         async def all_up() -> bool:
-            figures = [await child.figures() for child in self.children.values() if child.alive]
+            figures = [await child.figures() for child in self.living()]
             return all(link.up for each in figures for link in each.links)
 
         async with asyncio.timeout(within):
@@ -379,8 +340,7 @@ class JoinedSites:
                 await asyncio.sleep(0.02)
 
     async def _start(self) -> None:
-        file = self._directory / f"{self.run}.toml"
-        file.write_text(self._topology(), encoding="utf-8")
+        self.file.write_text(self._topology(), encoding="utf-8")
         if self.lines is not None:
             await self.lines.start()
         for site in (NEAR, FAR):
@@ -391,7 +351,7 @@ class JoinedSites:
             for name, here in [(site, together), *((f"{site}/{name}", (name,)) for name in own)]:
                 if here:
                     assignment = Assignment(
-                        topology=str(file), site=site, members=here, run=self.run, settings=self._settings
+                        topology=str(self.file), site=site, members=here, run=self.run, settings=self._settings
                     )
                     self.children[name] = Child(name, assignment)
         for child in self.children.values():
@@ -407,7 +367,7 @@ class JoinedSites:
             processes, gateways = layout.members(site)
             names = ", ".join(f'"{name}"' for name in processes)
             text += f'[systems.{site}]\nkind = "embedded"\norder = "{layout.order}"\nprocesses = [{names}]\n'
-            text += f"gateways = {len(gateways)}\n"
+            text += f"{self._tables[site]}gateways = {len(gateways)}\n"
             text += f'address = "{LOOPBACK}:{self._ports.take(len(processes) + len(gateways))}"\n'
             text += f'link-address = "{LOOPBACK}:{link_port}"\n\n' if site == FAR else "\n"
         text += f'[[joins]]\nbetween = ["{NEAR}", "{FAR}"]\norder = "{layout.order}"\nlinks = {layout.links}\n'
@@ -415,9 +375,8 @@ class JoinedSites:
         if layout.line is not None:
             first = self._ports.take(layout.links)
             text += f'dial = "{LOOPBACK}:{first}"\n'
-            file = self._directory / f"{self.run}.toml"
-            file.write_text(text, encoding="utf-8")
-            far = [link.far.process for link in all_links(load(file))]
+            self.file.write_text(text, encoding="utf-8")
+            far = [link.far.process for link in all_links(load(self.file))]
             ends = [(first + index, link_port + int(gateway[1:]) - 1) for index, gateway in enumerate(far)]
             self.lines = Lines(layout.line, ends, self._directory / f"{self.run}.wan.log")
         return text
