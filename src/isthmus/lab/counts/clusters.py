@@ -101,10 +101,10 @@ class ClusterRig(SystemRig):
     def on_message(self, host: Host, delivered: Delivered) -> None:
         self._delivered += 1
 
-    def send(self, source: ProcessId, destination: ProcessId) -> tuple[ProcessId, int]:
+    def send(self, source: ProcessId, destination: ProcessId, size: int = 0) -> tuple[ProcessId, int]:
         """Returns the id of the message."""
         endpoint = self._process(source)
-        self.world.step(self.world.hosts[source], endpoint.send, destination, [b""])
+        self.world.step(self.world.hosts[source], endpoint.send, destination, [bytes(size)])
         return source, endpoint.sent
 
     def rest(self) -> None:
