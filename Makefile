@@ -40,7 +40,7 @@ bench: setup ## all benchmarks
 	$(BIN)/isthmus bench
 
 soak: setup ## the long simulated campaign over all examples; SEED=1 RUNS=10000 MINUTES=60 are the defaults
-	$(BIN)/python scripts/soak --seed $(SEED) --runs $(RUNS) --minutes $(MINUTES)
+	$(BIN)/isthmus bench soak --seed $(SEED) --runs $(RUNS) --minutes $(MINUTES)
 
 clean: ## removes caches and build output; keeps .venv and traces
 	rm -rf build dist src/*.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

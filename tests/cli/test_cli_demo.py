@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from cli_support import call, spawn
 
-from isthmus.cli.demo import Throughput, audited, print_figures, print_throughput, print_verdicts, print_where
+from isthmus.cli.demo import audited, print_figures, print_throughput, print_verdicts, print_where
 from isthmus.lab.benchmarks.failover import Figures
+from isthmus.lab.demonstration import Throughput
 from isthmus.trace.schema import Report, Verdict
 
 PROMISED = {"integrity", "agreement", "fifo", "causal", "same_view"}

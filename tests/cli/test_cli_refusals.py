@@ -11,7 +11,8 @@ import pytest
 from cli_support import GROUP, Finished, call, spawn, write
 from example_files import example_file
 
-from isthmus.cli.main import app
+from isthmus.cli.bench import BENCHMARKS
+from isthmus.cli.main import COMMANDS
 from isthmus.core.codec import encode
 from isthmus.core.wire.group import Safe
 
@@ -53,9 +54,11 @@ def test_bad_usage_is_refused_in_one_line(isthmus: Isthmus, arguments: list[str]
     assert refused.is_refusal(*words, "see `isthmus --help`"), refused
 
 
-@pytest.mark.parametrize("command", ["", *(command.name for command in app.registered_commands if command.name)])
+@pytest.mark.parametrize(
+    "command", ["", *(f"bench {each.name}" for each in BENCHMARKS), *(each.name for each in COMMANDS)]
+)
 def test_every_command_explains_itself(isthmus: Isthmus, command: str) -> None:
-    explained = isthmus(*filter(None, [command]), "--help")
+    explained = isthmus(*command.split(), "--help")
     assert explained.code == 0
     assert "Usage: isthmus" in explained.out
     assert not explained.err

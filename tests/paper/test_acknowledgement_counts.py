@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from isthmus.cli.counts import SECTIONS
 from isthmus.lab.counts import acknowledged as counts_of_acknowledgements
 from isthmus.lab.counts.acknowledged import SIZES, best_pdus, run, worst_pdus
+from isthmus.lab.counts.sections import SECTIONS
 from isthmus.ordering.acknowledged.member import Protocol
 
 PROTOCOLS: tuple[Protocol, ...] = ("to", "po")

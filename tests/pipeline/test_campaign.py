@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from isthmus.cli.simulate import account_of
+from isthmus.cli.seeds import account_of
 from isthmus.lab.mutants.catalogue import committed
 from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.standard import standard_group, standard_join

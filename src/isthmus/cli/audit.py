@@ -21,7 +21,6 @@ from isthmus.cli.spark import (
     TracesArgument,
     traces_to_read,
 )
-from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ _ENGINES: dict[EngineName, Literal["numpy", "sql"] | None] = {
     EngineName.NUMPY: "numpy",
     EngineName.SQL: "sql",
 }
-
-
-def register(app: typer.Typer) -> None:
-    app.command("audit")(audit)
 
 
 def audit(
@@ -82,22 +77,19 @@ def audit(
     for name, value in (not_following if follow else only_following).items():
         if value is not None:
             fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
-    try:
-        if follow:
-            return follow_traces(
-                traces,
-                _expected(expect),
-                checkpoint=checkpoint,
-                trigger=1.0 if trigger is None else trigger,
-                once=once,
-                max_held=1_000_000 if max_held is None else max_held,
-                master=master,
-                memory=memory,
-                output=output,
-            )
-        report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, memory, engine)
-    except SparkProblem as problem:
-        fail(str(problem))
+    if follow:
+        return follow_traces(
+            traces,
+            _expected(expect),
+            checkpoint=checkpoint,
+            trigger=1.0 if trigger is None else trigger,
+            once=once,
+            max_held=1_000_000 if max_held is None else max_held,
+            master=master,
+            memory=memory,
+            output=output,
+        )
+    report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, memory, engine)
     if output is Output.JSON:
         print_json(report)
     else:

@@ -13,7 +13,6 @@ from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.status import Status
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out
 from isthmus.cli.spark import COLOURS
@@ -21,6 +20,8 @@ from isthmus.trace.files import SUFFIXES
 from isthmus.trace.schema import TraceError, printable
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from isthmus.pipeline.follow.record import Batch, Summary
     from isthmus.trace.schema import Property, Verdict
 

@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, progress_bar
-from isthmus.cli.seeds import mistake_of, result_of, show, simulated
 from isthmus.cli.spark import MasterOption, MemoryOption
-from isthmus.pipeline.problems import SparkProblem
-from isthmus.simulator.campaign import Player
 
 if TYPE_CHECKING:
     from isthmus.pipeline.campaign import Progress
+    from isthmus.simulator.campaign import Player
     from isthmus.trace.account import Account
 
 MOST_SEEDS = 100_000_000
 _LAST_SEED = (1 << 63) - 2
 _SHOWN_SEEDS = 20
-
-
-def register(app: typer.Typer) -> None:
-    app.command("campaign")(campaign)
 
 
 def campaign(
@@ -40,13 +34,13 @@ def campaign(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate many seeds on Spark and audit their traces in the same job. Failing seeds come with their replay."""
+    from isthmus.cli.seeds import mistake_of, result_of, show, simulated
+    from isthmus.simulator.campaign import Player
+
     wanted = seeds_of(seeds)
     loaded = simulated(topology, mutant)
     player = Player((topology.read_text(), str(topology)), mistake_of(mutant))
-    try:
-        account, seconds = _run(player, wanted, trace, master, memory)
-    except SparkProblem as problem:
-        fail(str(problem))
+    account, seconds = _run(player, wanted, trace, master, memory)
     speed = account.runs / seconds
     result = result_of(account, loaded, topology, mutant)
     result |= {

@@ -13,10 +13,6 @@ from isthmus.topology.file import load
 from isthmus.topology.kinds.table import KINDS
 
 
-def register(app: typer.Typer) -> None:
-    app.command("check")(check)
-
-
 def check(
     topology: Annotated[Path, typer.Argument(help="A topology file (TOML).")],
     output: OutputOption = Output.HUMAN,

@@ -1,6 +1,7 @@
 """What all commands share: output formats, exit codes, progress, and one way to fail.
 
-Results go to standard output, everything else to standard error, so that `-o json` can be piped.
+Results go to standard output, everything else to standard error, so that `-o json` can be piped. Rich is imported when
+something is printed: a third of the time that a usage error takes would be spent on it.
 """
 
 from __future__ import annotations
@@ -8,22 +9,52 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any, NoReturn, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.status import Status
+    from rich.table import Table
 
 HOLDS = 0
 VIOLATED = 1
 BAD_INPUT = 2
 
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
-
 Item = TypeVar("Item")
+
+
+class Stream:
+    """Standard output or standard error, with colours where somebody watches."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        return Console(stderr=self._stderr, soft_wrap=True, highlight=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.console.is_terminal
+
+    def print(self, *what: Any, markup: bool = True, style: str | None = None) -> None:
+        """Text, in which [green]…[/] is a colour unless `markup` is off, or a table."""
+        self.console.print(*what, markup=markup, style=style)
+
+    def status(self, what: str) -> Status:
+        """A line that moves while something takes its time."""
+        return self.console.status(what)
+
+
+out = Stream()
+err = Stream(stderr=True)
 
 
 class Output(StrEnum):
@@ -49,6 +80,8 @@ def print_json(value: Any) -> None:
 
 def table(title: str, *columns: str) -> Table:
     """A table whose first column is text and whose others are figures."""
+    from rich.table import Table
+
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index == 0 else "right", no_wrap=index == 0)
@@ -63,11 +96,13 @@ def tracked(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 def progress_bar() -> Progress:
     """For work whose steps come in another way than one by one; see `tracked`."""
+    from rich import progress
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
     )
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    return progress.Progress(*columns, console=err.console, transient=True, disable=not err.is_terminal)

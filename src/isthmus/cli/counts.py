@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
 from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
-from isthmus.lab.counts import acknowledged, clusters, daisies, daisies_on_receipt, joins, recipients
-from isthmus.lab.counts.clusters import FIGURE_7_SITES
-from isthmus.lab.counts.table import HEARTBEAT, Row, Section, Unit
 
-SECTIONS: tuple[Section, ...] = (
-    *joins.SECTIONS,
-    *clusters.SECTIONS,
-    *acknowledged.SECTIONS,
-    *daisies.SECTIONS,
-    *recipients.SECTIONS,
-    *daisies_on_receipt.SECTIONS,
-)
-"""Every claim that is counted, in the order of the table."""
-
-
-def register(app: typer.Typer) -> None:
-    app.command("counts")(counts)
+if TYPE_CHECKING:
+    from isthmus.lab.counts.table import Row, Section, Unit
 
 
 def counts(
@@ -43,6 +29,9 @@ def counts(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Count what the papers count, and compare. Exit code 1: a count differs from its formula."""
+    from isthmus.lab.counts import clusters, daisies
+    from isthmus.lab.counts.sections import SECTIONS
+
     known = {section.name: section for section in SECTIONS}
     unknown = [name for name in names or () if name not in known]
     if unknown:
@@ -50,7 +39,7 @@ def counts(
     chosen = [known[name] for name in dict.fromkeys(names)] if names else list(SECTIONS)
     counted = [(section, section.count()) for section in tracked(chosen, len(chosen), "counting")]
     if plot is not None:
-        title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {FIGURE_7_SITES})"
+        title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {clusters.FIGURE_7_SITES})"
         _write("--plot", plot, line_chart(title, "b, clusters of layer 1", "λ", clusters.figure_7()))
     if plot_headers is not None:
         title = "Header bytes of one message over all its hops, in an idle system"
@@ -96,6 +85,8 @@ def _result(section: Section, rows: list[Row]) -> dict[str, Any]:
 
 
 def _print(section: Section, rows: list[Row]) -> None:
+    from isthmus.lab.counts.table import HEARTBEAT
+
     unit = "ms" if rows[0].unit == "nanoseconds" else rows[0].unit
     title = f"{section.what}\n{section.formula}   ({section.paper}; {unit})"
     if any(row.printed is not None for row in rows):

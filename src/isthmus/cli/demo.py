@@ -6,44 +6,25 @@ the same verdicts from the oracles that need neither, and no report.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
 from isthmus.cli.spark import COLOURS
-from isthmus.lab.benchmarks import failover
-from isthmus.lab.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Traffic
-from isthmus.lab.harness.os_process import ChildFailed
 from isthmus.pipeline.problems import SparkProblem, refuse_target
-from isthmus.runtime.loop import run as run_loop
-from isthmus.simulator.run import PROMISED
-from isthmus.trace.oracles import judge
-from isthmus.trace.reader import read_trace
-from isthmus.trace.schema import Report
 
-WARM_UP = 2.0
-CRASH_SECONDS = 4.0
-"""At least so long is the run in which a gateway dies: its fellows miss it after one second."""
+if TYPE_CHECKING:
+    from isthmus.lab.benchmarks.failover import Figures
+    from isthmus.lab.demonstration import Throughput
+    from isthmus.lab.harness.joined_sites import JoinedSites
+    from isthmus.trace.schema import Report
+
 LOOK_EVERY = 0.2
-STEP_WITHIN = 40.0
-"""Seconds, beside those that it is meant to take, after which a step of the demo has failed."""
-
-
-class Throughput(Struct, frozen=True):
-    """What so many links carried; `share` is payload of what the lines can carry at most."""
-
-    links: int
-    messages_per_second: float
-    share: float
-    speed_up: float
 
 
 class Result(Struct, frozen=True):
@@ -51,14 +32,10 @@ class Result(Struct, frozen=True):
 
     line: str
     throughput: list[Throughput]
-    figures: failover.Figures
+    figures: Figures
     verdicts: list[object]
     violations: list[object]
     report: str | None
-
-
-def register(app: typer.Typer) -> None:
-    app.command("demo")(demo)
 
 
 def demo(
@@ -71,6 +48,16 @@ def demo(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Join two systems over an emulated WAN with 1, 2 and 4 links, kill a gateway under load, audit the traces."""
+    from isthmus.lab.benchmarks.failover import VICTIM, figures_of
+    from isthmus.lab.benchmarks.wan import LINE, SIZE
+    from isthmus.lab.demonstration import kill_gateway, measure_links
+    from isthmus.lab.harness.joined_sites import FAR, NEAR
+    from isthmus.lab.harness.os_process import ChildFailed
+    from isthmus.runtime.loop import run as run_loop
+    from isthmus.simulator.run import PROMISED
+    from isthmus.trace.oracles import judge
+    from isthmus.trace.reader import read_trace
+
     if spark:
         refuse_target(report)
     numbers = sorted(set(links or (1, 2, 4)))
@@ -82,20 +69,19 @@ def demo(
         directory = trace or Path(temporary) / "trace"
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            throughput = run_loop(_measure_all(Path(temporary), numbers, seconds))
+            throughput = run_loop(measure_links(Path(temporary), numbers, seconds, _watch))
             if human:
                 print_throughput(throughput)
                 out.print(
                     f"Now every process of both sites sends {rate:,.0f} messages/s. Half-way through, a gateway of "
-                    f"{NEAR} is killed with SIGKILL: {failover.VICTIM}, the sequencer."
+                    f"{NEAR} is killed with SIGKILL: {VICTIM}, the sequencer."
                 )
-            killed_at = run_loop(
-                _crash(Path(temporary), directory, max(2, *numbers), rate, max(CRASH_SECONDS, seconds))
-            )
+            most = max(2, *numbers)
+            killed_at = run_loop(kill_gateway(Path(temporary), directory, most, rate, seconds, _watch))
         except (ChildFailed, TimeoutError) as problem:
             fail(f"the demo could not be run to its end: {problem or 'a step took far too long'}")
         events = list(read_trace([directory]).events())
-        figures = failover.figures_of(events, killed_at)
+        figures = figures_of(events, killed_at)
         if human:
             print_figures(figures)
         found = audited(directory, report) if spark else None
@@ -118,6 +104,7 @@ def audited(trace: Path, page: Path) -> Report | None:
 
     try:
         require_packages()
+        from isthmus.lab.benchmarks.wan import LINE
         from isthmus.pipeline.report import write_report
         from isthmus.pipeline.session import spark_session
 
@@ -128,59 +115,27 @@ def audited(trace: Path, page: Path) -> Report | None:
         return None
 
 
-# Running.
-
-
-async def _measure_all(directory: Path, numbers: list[int], seconds: float) -> list[Throughput]:
-    results: list[Throughput] = []
-    for links in numbers:
-        async with asyncio.timeout(WARM_UP + seconds + STEP_WITHIN):
-            rate = await _measure(directory, links, seconds)
-        raw = links * (LINE.rate or 0) / 8 / SIZE
-        first = results[0] if results else None
-        speed_up = rate / first.messages_per_second if first is not None else 1.0
-        results.append(Throughput(links, rate, rate / raw, speed_up))
-    return results
-
-
-async def _measure(directory: Path, links: int, seconds: float) -> float:
-    """Messages per second from one process at one site to one at the other, as fast as the links let it."""
-    layout = Layout(processes=(1, 1), gateways=gateways_for(links), links=links, line=LINE)
-    settings = {"window_messages": 1 << 17, "window_bytes": WINDOW_PER_LINK * links}
-    async with JoinedSites(layout, directory, run=f"links-{links}", settings=settings) as sites:
-        await sites.linked()
-        await sites[NEAR].send("p1", size=SIZE)
-        await asyncio.sleep(min(WARM_UP, seconds))
-        before = await sites[FAR].figures()
-        await _watch(sites, "1 link" if links == 1 else f"{links} links", seconds)
-        return Traffic(before, await sites[FAR].figures()).imported_per_second("p1")
-
-
-async def _crash(directory: Path, trace: Path, links: int, rate: float, seconds: float) -> int:
-    layout = Layout(gateways=gateways_for(links), links=links, line=LINE)
-    async with asyncio.timeout(seconds + STEP_WITHIN + failover.STABLE_WITHIN):
-        return await failover.through_a_kill(directory, trace, layout, rate, seconds, _watch)
-
-
 async def _watch(sites: JoinedSites, what: str, seconds: float) -> None:
     """Let time pass, and show how much arrives."""
+    import asyncio
+
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from isthmus.lab.harness.joined_sites import FAR, Traffic
+
     columns = (TextColumn("{task.description:<34}"), BarColumn(), TextColumn("{task.fields[rate]:>8,.0f} messages/s"))
-    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+    with Progress(*columns, console=err.console, disable=not err.is_terminal) as progress:
         task = progress.add_task(what, total=seconds, rate=0.0)
         started = time.perf_counter()
         if progress.disable:
             await asyncio.sleep(seconds)
             return
         while (elapsed := time.perf_counter() - started) < seconds:
-            await _look(sites, progress, task, elapsed)
+            before = await sites[FAR].figures()
+            await asyncio.sleep(LOOK_EVERY)
+            arrived = Traffic(before, await sites[FAR].figures())
+            progress.update(task, completed=elapsed, rate=arrived.imported_per_second("p1"))
         progress.update(task, completed=seconds)
-
-
-async def _look(sites: JoinedSites, progress: Progress, task: TaskID, elapsed: float) -> None:
-    before = await sites[FAR].figures()
-    await asyncio.sleep(LOOK_EVERY)
-    arrived = Traffic(before, await sites[FAR].figures())
-    progress.update(task, completed=elapsed, rate=arrived.imported_per_second("p1"))
 
 
 # Printing.
@@ -196,7 +151,7 @@ def print_throughput(throughput: list[Throughput]) -> None:
     out.print(listing)
 
 
-def print_figures(figures: failover.Figures) -> None:
+def print_figures(figures: Figures) -> None:
     listing = table("figures", "what", "measured")
     listing.add_row("messages sent", f"{figures.messages:,}")
     listing.add_row("deliveries at application processes", f"{figures.deliveries:,}")
@@ -208,6 +163,8 @@ def print_figures(figures: failover.Figures) -> None:
 
 
 def print_verdicts(report: Report, *, broken: bool) -> None:
+    from isthmus.simulator.run import PROMISED
+
     verdicts = table("verdicts, from the traces alone", "property", "verdict", "checked")
     for verdict in report.verdicts:
         colour, aside = COLOURS[verdict.verdict], ""
@@ -224,6 +181,8 @@ def print_verdicts(report: Report, *, broken: bool) -> None:
 
 
 def print_where(page: Path | None, trace: Path | None) -> None:
+    from isthmus.lab.harness.joined_sites import NEAR
+
     if page is not None:
         out.print(f"The report is in {page}.", markup=False)
     if trace is not None:

@@ -18,10 +18,6 @@ from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import MAX_CRASHES, MAX_SENDS, MAX_STATES
 
 
-def register(app: typer.Typer) -> None:
-    app.command("explore")(explore_topology)
-
-
 def explore_topology(
     topology: Annotated[Path, typer.Argument(help="A topology file, with an [exploration] table or without.")],
     messages: Annotated[

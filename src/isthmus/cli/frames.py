@@ -16,10 +16,6 @@ from isthmus.core.wire.pdu import Pdu
 MAX_CAPTURE = 1 << 30
 
 
-def register(app: typer.Typer) -> None:
-    app.command("frames")(frames)
-
-
 def frames(
     capture: Annotated[Path, typer.Argument(help="Bytes as they went over one connection, after the hello.")],
     output: OutputOption = Output.HUMAN,

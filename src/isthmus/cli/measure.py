@@ -18,7 +18,6 @@ from isthmus.cli.spark import (
     traces_to_read,
 )
 from isthmus.core.units import parse_rate
-from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 40
 """Of a table on the terminal."""
-
-
-def register(app: typer.Typer) -> None:
-    app.command("measure")(measure)
 
 
 def measure(
@@ -45,10 +40,7 @@ def measure(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
-    try:
-        figures = _figures(traces_to_read(traces, shiviz, delimiter), to, link_rate(rate), master, memory)
-    except SparkProblem as problem:
-        fail(str(problem))
+    figures = _figures(traces_to_read(traces, shiviz, delimiter), to, link_rate(rate), master, memory)
     if output is Output.JSON:
         print_json(figures)
     else:

@@ -22,10 +22,6 @@ from isthmus.topology.file import load
 UNLIMITED = "unlimited"
 
 
-def register(app: typer.Typer) -> None:
-    app.command("plan")(plan)
-
-
 def plan(
     topology: Annotated[Path, typer.Argument(help="A topology file (TOML).")],
     rate: Annotated[

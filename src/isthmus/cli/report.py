@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, out, print_json
 from isthmus.cli.measure import link_rate
 from isthmus.cli.spark import (
     COLOURS,
@@ -21,7 +21,7 @@ from isthmus.cli.spark import (
     TracesArgument,
     traces_to_read,
 )
-from isthmus.pipeline.problems import SparkProblem, refuse_target
+from isthmus.pipeline.problems import refuse_target
 from isthmus.trace.schema import Report, Verdict, printable
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ class Result(Struct, frozen=True):
     verdicts: list[Verdict]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("report")(report)
-
-
 def report(
     traces: TracesArgument,
     to: Annotated[Path, typer.Option(help="The page to write.", metavar="FILE")] = Path("report.html"),
@@ -55,11 +51,8 @@ def report(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Write a page about traces: verdicts, latency, throughput, links, overhead, and a diagram of each witness."""
-    try:
-        read = traces_to_read(traces, shiviz, delimiter)
-        found, expected = _written(read, to, expect, pictures, link_rate(rate), master, memory)
-    except SparkProblem as problem:
-        fail(str(problem))
+    read = traces_to_read(traces, shiviz, delimiter)
+    found, expected = _written(read, to, expect, pictures, link_rate(rate), master, memory)
     if output is Output.JSON:
         print_json(Result(str(to), found.runs, found.events, found.quarantined, found.verdicts))
     else:

@@ -37,10 +37,6 @@ from isthmus.topology.model import System, Topology
 SECOND = 1e9
 
 
-def register(app: typer.Typer) -> None:
-    app.command("run")(run)
-
-
 def run(
     topology: Annotated[Path, typer.Argument(help="A topology file.")],
     site: Annotated[str, typer.Option(help="The system to run here.")],

@@ -11,6 +11,7 @@ from typing import Any
 from isthmus.cli.console import fail, out, table
 from isthmus.lab.mutants.catalogue import CATALOGUE, committed
 from isthmus.simulator.campaign import Mistake
+from isthmus.simulator.run import Outcome
 from isthmus.simulator.systems.table import KINDS, expected
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
@@ -34,6 +35,26 @@ def simulated(file: Path, mutant: str | None) -> Topology:
 def mistake_of(mutant: str | None) -> Mistake:
     """Commits a mutant of the catalogue; without a name, nothing."""
     return nullcontext if mutant is None else partial(committed, mutant)
+
+
+def account_of(outcome: Outcome) -> Account:
+    """One run, judged by the simulator's own oracles."""
+    account = Account(
+        runs=1,
+        events=outcome.report.events,
+        deliveries=outcome.deliveries,
+        outside=bool(outcome.outside),
+        sometimes=outcome.sometimes,
+    )
+    for verdict in outcome.report.verdicts:
+        account.add_verdict(verdict.property, verdict.verdict)
+    if outcome.violated:
+        reasons = [violation.why for violation in outcome.report.violations[:SHOWN_FAILURES]]
+        reasons += [reason for reason in (outcome.broken, outcome.stuck and f"stuck: {outcome.stuck}") if reason]
+        account.failures.append(
+            Failure(outcome.seed, [verdict.property for verdict in outcome.report.violated], reasons)
+        )
+    return account
 
 
 def result_of(account: Account, topology: Topology, file: Path, mutant: str | None) -> dict[str, Any]:

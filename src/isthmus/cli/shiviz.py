@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from isthmus.cli.console import HOLDS, Output, OutputOption, fail, out, print_json
+from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json
 from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument
-from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
+from isthmus.pipeline.problems import is_table, refuse_target
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Violation, printable
 from isthmus.trace.shiviz.exporter import PARSER, chosen_run, write_log
@@ -33,10 +33,6 @@ class Result(Struct, frozen=True):
     violation: Violation | None
 
 
-def register(app: typer.Typer) -> None:
-    app.command("shiviz")(shiviz)
-
-
 def shiviz(
     traces: TracesArgument,
     to: Annotated[Path, typer.Option(help="The log to write, such as run.shiviz.", metavar="FILE")],
@@ -53,13 +49,10 @@ def shiviz(
     refuse_target(to, "run.shiviz")
     captions: dict[tuple[str, int], str] = {}
     shown: Violation | None = None
-    try:
-        if violation is None and not any(map(is_table, traces)):
-            rows = _whole_run(traces, run)
-        else:
-            rows, captions, shown = _story(traces, run, violation, master, memory)
-    except SparkProblem as problem:
-        fail(str(problem))
+    if violation is None and not any(map(is_table, traces)):
+        rows = _whole_run(traces, run)
+    else:
+        rows, captions, shown = _story(traces, run, violation, master, memory)
     write_log(to, rows, captions)
     hosts = len({(row.system, row.process) for row in rows})
     result = Result(str(to), rows[0].run, len(rows), hosts, PARSER, shown)

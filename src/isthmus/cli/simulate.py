@@ -8,14 +8,6 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, CommandError, Output, OutputOption, out, print_json, tracked
-from isthmus.cli.seeds import SHOWN_FAILURES, mistake_of, result_of, show, simulated
-from isthmus.simulator.campaign import run_seeds
-from isthmus.simulator.run import Outcome
-from isthmus.trace.account import Account, Failure
-
-
-def register(app: typer.Typer) -> None:
-    app.command("simulate")(simulate)
 
 
 def simulate(
@@ -28,6 +20,10 @@ def simulate(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate with faults. A failing run prints its seed and the command that replays it, byte for byte."""
+    from isthmus.cli.seeds import SHOWN_FAILURES, account_of, mistake_of, result_of, show, simulated
+    from isthmus.simulator.campaign import run_seeds
+    from isthmus.trace.account import Account
+
     loaded = simulated(topology, mutant)
     source = (topology.read_text(), str(topology))
     account = Account()
@@ -51,23 +47,3 @@ def simulate(
             reason = f"{each['why']}; {each['unfinished']}" if each["unfinished"] else each["why"]
             out.print(f"  seed {each['seed']}: {reason}", markup=False)
     return VIOLATED if account.failures else HOLDS
-
-
-def account_of(outcome: Outcome) -> Account:
-    """One run, judged by the simulator's own oracles."""
-    account = Account(
-        runs=1,
-        events=outcome.report.events,
-        deliveries=outcome.deliveries,
-        outside=bool(outcome.outside),
-        sometimes=outcome.sometimes,
-    )
-    for verdict in outcome.report.verdicts:
-        account.add_verdict(verdict.property, verdict.verdict)
-    if outcome.violated:
-        reasons = [violation.why for violation in outcome.report.violations[:SHOWN_FAILURES]]
-        reasons += [reason for reason in (outcome.broken, outcome.stuck and f"stuck: {outcome.stuck}") if reason]
-        account.failures.append(
-            Failure(outcome.seed, [verdict.property for verdict in outcome.report.violated], reasons)
-        )
-    return account

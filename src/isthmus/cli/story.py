@@ -12,10 +12,6 @@ from isthmus.trace.reader import read_trace
 from isthmus.trace.story import tell
 
 
-def register(app: typer.Typer) -> None:
-    app.command("story")(story)
-
-
 def story(
     trace: Annotated[Path, typer.Argument(help="A trace directory or file.")],
     message: Annotated[str, typer.Argument(metavar="MESSAGE-ID", help="system/process/number, as in traces.")],

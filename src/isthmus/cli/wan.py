@@ -63,10 +63,6 @@ class LineReport(Struct, frozen=True):
     latest: list[ConnectionStatistics]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("wan")(wan)
-
-
 def wan(
     listen: Annotated[str | None, typer.Option(help="Where to listen, such as 127.0.0.1:7000; port 0: any.")] = None,
     to: Annotated[str | None, typer.Option(help="Where to carry the connections, such as 127.0.0.1:7400.")] = None,
@@ -146,9 +142,9 @@ class Emulator:
 
     def _say(self, text: str) -> None:
         """To people and scripts that watch: at once, and out of the way of a result that is JSON."""
-        console = err if self._output is Output.JSON else out
-        console.print(text, markup=False)
-        console.file.flush()
+        stream = err if self._output is Output.JSON else out
+        stream.print(text, markup=False)
+        stream.console.file.flush()
 
     def _describe(self, index: int) -> str:
         wan = self._wans[index]

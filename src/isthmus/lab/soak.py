@@ -67,6 +67,7 @@ class Tally(Struct):
     """What came of one topology. `outside` counts runs that left the model, in which nothing is promised."""
 
     name: str
+    file: str
     expected: list[str]
     runs: int = 0
     deliveries: int = 0
@@ -106,7 +107,7 @@ def soak(
 
     After `seconds` nothing new is begun, and what is under way is finished.
     """
-    tallies = [Tally(Path(file).stem, expected(parse(text, file))) for text, file in files]
+    tallies = [Tally(Path(file).stem, file, expected(parse(text, file))) for text, file in files]
     end = None if seconds is None else clock() + seconds
     work = _turns(first_seed, runs, len(files))
     if jobs == 1:

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from isthmus.planner.forecast import forecast, load_of
 from isthmus.topology.check.rules import check
 from isthmus.topology.model import Topology
 from isthmus.topology.problem import Problem, Report, TopologyError
@@ -67,6 +66,8 @@ def _planned(topology: Topology) -> Topology:
     """With an answer to every `links = "auto"`: what the load in `[simulation]` needs. Equal files, equal answers."""
     if all(join.links != "auto" for join in topology.joins):
         return topology
+    from isthmus.planner.forecast import forecast, load_of
+
     forecasts = forecast(topology, load_of(topology)).joins
     joins = tuple(replace(join, planned=each.planned) for join, each in zip(topology.joins, forecasts, strict=True))
     return replace(topology, joins=joins)

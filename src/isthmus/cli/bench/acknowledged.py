@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
+import typer
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out, progress_bar, table, tracked
-from isthmus.lab.benchmarks import acknowledged
-from isthmus.lab.benchmarks.acknowledged import CONTENDERS, LOSSES, SIZES, USUAL_SIZE, Endurance, Figure
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, out, progress_bar, table, tracked
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from isthmus.lab.benchmarks.acknowledged import Endurance, Endurer, Figure
     from isthmus.trace.schema import Report
 
 MEMORY = "2g"
 
 
-def bench(pdus: int, within: float, traces: Path | None, output: Output) -> tuple[Any, int]:
+def bench(
+    pdus: Annotated[int, typer.Option(help="PDUs of the long run of TO and of PO.", min=0)] = 20_000,
+    within: Annotated[float, typer.Option(help="Seconds for each of them to send.", min=1)] = 1800,
+    traces: Annotated[Path | None, typer.Option(help="Keep the traces in this directory.", metavar="DIR")] = None,
+    output: OutputOption = Output.HUMAN,
+) -> tuple[Any, int]:
+    """TO and PO over real sockets with loss, beside a sequencer; then a long run of each, which the audit judges."""
+    from isthmus.lab.benchmarks import acknowledged
+
     figures = list(tracked(acknowledged.measure(), acknowledged.count(), "TO, PO and a sequencer"))
     if output is Output.HUMAN:
-        out.print(_table("against loss", figures, [(USUAL_SIZE, loss) for loss in LOSSES]))
-        out.print(_table("against the number of entities", figures, [(size, 0.0) for size in SIZES]))
+        out.print(_table("against loss", figures, [(acknowledged.USUAL_SIZE, loss) for loss in acknowledged.LOSSES]))
+        out.print(_table("against the number of entities", figures, [(size, 0.0) for size in acknowledged.SIZES]))
         out.print(
             "PDUs/s: of one message, delivered by everybody; ms: from send to acknowledged at the sender, p50 and p99;"
         )
@@ -39,8 +47,10 @@ def bench(pdus: int, within: float, traces: Path | None, output: Output) -> tupl
 
 
 def _endure(
-    protocol: acknowledged.Endurer, pdus: int, within: float, traces: Path | None, output: Output
+    protocol: Endurer, pdus: int, within: float, traces: Path | None, output: Output
 ) -> tuple[Endurance, Report, int]:
+    from isthmus.lab.benchmarks import acknowledged
+
     with tempfile.TemporaryDirectory(prefix="isthmus-acknowledged-") as temporary:
         trace = (traces or Path(temporary)) / protocol
         with progress_bar() as progress:
@@ -53,10 +63,7 @@ def _endure(
                 progress=lambda done: progress.update(task, completed=done),
             )
         err.print(f"{protocol}: {endured.pdus:,} PDUs took {endured.seconds:.0f} s; now the audit")
-        try:
-            report = _audit(trace)
-        except SparkProblem as problem:
-            fail(str(problem))
+        report = _audit(trace)
     expected = acknowledged.PROMISED[protocol]
     held = {each.property: each.verdict for each in report.verdicts}
     if output is Output.HUMAN:
@@ -84,6 +91,8 @@ def _show(endured: Endurance, report: Report, held: dict[Any, Any], expected: tu
 
 
 def _table(title: str, figures: list[Figure], cases: list[tuple[int, float]]) -> Table:
+    from isthmus.lab.benchmarks.acknowledged import CONTENDERS
+
     by_case = {(figure.contender, figure.entities, figure.loss): figure for figure in figures}
     columns = [f"{name} {column}" for name in CONTENDERS for column in ("PDUs/s", "ms")]
     listing = table(title, "n", "loss", *columns, "to share", "po share")

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, out, progress_bar, table
+import typer
+
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, out, progress_bar, table
 from isthmus.core.ids import MILLISECOND
-from isthmus.lab.benchmarks import daisies
+
+if TYPE_CHECKING:
+    from isthmus.lab.benchmarks.daisies import Option
 
 PROMISED = {"plain": 2, "1 on receipt": 2, "2 recipients, k = 1": 1, "2 recipients, k = 2": 2, "3 star": 2}
 """Crashes at once in a group of five that an option has to survive."""
 
 
-def bench(runs: int, output: Output) -> tuple[Any, int]:
+def bench(
+    runs: Annotated[int, typer.Option(help="Runs with crashes, of each kind.", min=1)] = 40,
+    output: OutputOption = Output.HUMAN,
+) -> tuple[Any, int]:
+    """Compare the options of a daisy. Exit code 1: one broke a promise after crashes that it has to survive."""
+    from isthmus.lab.benchmarks import daisies
+
     with progress_bar() as progress:
         task = progress.add_task("crashes at once", total=runs * len(daisies.OPTIONS) * len(daisies.AT_ONCE))
         found = daisies.measure(runs, lambda: progress.advance(task))
@@ -22,7 +32,9 @@ def bench(runs: int, output: Output) -> tuple[Any, int]:
     return found, VIOLATED if broken else HOLDS
 
 
-def _print(found: list[daisies.Option]) -> None:
+def _print(found: list[Option]) -> None:
+    from isthmus.lab.benchmarks import daisies
+
     title = f"one message in {daisies.GROUPS} groups of {daisies.SIZE}, until everybody has it and knows that it may"
     listing = table(title, "option", "to", "bytes of headers", "copies", "all words", "delay")
     for option in found:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, fail, out, progress_bar, table
+import typer
+
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, progress_bar, table
 from isthmus.core.ids import SECOND
-from isthmus.lab.benchmarks import hierarchies, joined_daisies
-from isthmus.lab.harness.os_process import ChildFailed
+
+if TYPE_CHECKING:
+    from isthmus.lab.benchmarks.hierarchies import Outcome
 
 
-def bench(traces: Path | None, output: Output) -> tuple[Any, int]:
+def bench(
+    traces: Annotated[Path | None, typer.Option(help="Keep the traces in this new directory.", metavar="DIR")] = None,
+    output: OutputOption = Output.HUMAN,
+) -> tuple[Any, int]:
+    """Kill servers of daisies under load, over real sockets, and judge the traces. Exit code 1: a promise broken."""
+    import asyncio
+
+    from isthmus.lab.benchmarks import hierarchies, joined_daisies
+    from isthmus.lab.harness.os_process import ChildFailed
+
     with _place(traces) as directory, progress_bar() as progress:
         kills = len(hierarchies.VICTIMS) + len(joined_daisies.VICTIMS)
         task = progress.add_task("killing servers", total=kills + 3)
@@ -32,7 +43,9 @@ def bench(traces: Path | None, output: Output) -> tuple[Any, int]:
     return outcomes, VIOLATED if violated else HOLDS
 
 
-async def _measure(directory: Path, progress: Callable[[], None]) -> list[hierarchies.Outcome]:
+async def _measure(directory: Path, progress: Callable[[], None]) -> list[Outcome]:
+    from isthmus.lab.benchmarks import hierarchies, joined_daisies
+
     outcomes = await hierarchies.measure(directory, progress)
     (directory / "joined").mkdir()
     return [*outcomes, await joined_daisies.run_joined(directory / "joined", progress=progress)]
@@ -49,7 +62,7 @@ def _place(traces: Path | None) -> Iterator[Path]:
     yield traces
 
 
-def _print(outcomes: list[hierarchies.Outcome]) -> None:
+def _print(outcomes: list[Outcome]) -> None:
     columns = ("system", "processes", "OS processes", "messages", "deliveries", "header", "verdicts")
     listing = table("hierarchies over real sockets, under load", *columns)
     for outcome in outcomes:

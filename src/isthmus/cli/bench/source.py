@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from isthmus.cli.console import HOLDS, Output, fail, out, table, tracked
-from isthmus.pipeline.problems import SparkProblem
+import typer
+
+from isthmus.cli.console import HOLDS, Output, OutputOption, out, table, tracked
 
 
-def bench(rows: int, output: Output) -> tuple[Any, int]:
-    try:
-        figures = _measured(rows)
-    except SparkProblem as problem:
-        fail(str(problem))
+def bench(
+    rows: Annotated[int, typer.Option(help="How many rows.", min=10_000)] = 1_000_000,
+    output: OutputOption = Output.HUMAN,
+) -> tuple[Any, int]:
+    """Rows per second of the streaming source, beside Spark's own file streams on the same rows."""
+    from isthmus.pipeline.session import require_packages
+
+    require_packages()
+    from isthmus.lab.benchmarks.source import FORMATS, measure
+
+    figures = list(tracked(measure(rows), len(FORMATS), "reading streams"))
     if output is Output.HUMAN:
         listing = table(
             f"{rows:,} rows into a sink that keeps nothing",
@@ -29,12 +36,3 @@ def bench(rows: int, output: Output) -> tuple[Any, int]:
         out.print(listing)
         out.print("Spark's own stream takes rows in any order; the isthmus source never gives one before its cause")
     return figures, HOLDS
-
-
-def _measured(rows: int) -> list[Any]:
-    from isthmus.pipeline.session import require_packages
-
-    require_packages()
-    from isthmus.lab.benchmarks.source import FORMATS, measure
-
-    return list(tracked(measure(rows), len(FORMATS), "reading streams"))

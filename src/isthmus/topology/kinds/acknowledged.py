@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from isthmus.core.ids import MILLISECOND, Nanos
-from isthmus.ordering.acknowledged.member import Protocol
-from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
-from isthmus.ordering.orders.order import OrderName
 from isthmus.topology.kinds.group import KEYS, read_group
 from isthmus.topology.kinds.kind import Kind
 from isthmus.topology.model import System
 from isthmus.topology.read.table import Table
+
+if TYPE_CHECKING:  # words only: who reads a file needs no protocol
+    from isthmus.ordering.acknowledged.member import Protocol
+    from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
+    from isthmus.ordering.orders.order import OrderName
 
 MAX_WINDOW = 1024
 
@@ -33,6 +37,8 @@ class AcknowledgedTable(Struct, frozen=True, kw_only=True):
         return _ORDERS[self.protocol]
 
     def settings(self) -> AcknowledgedSettings:
+        from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
+
         return AcknowledgedSettings(self.act_on, self.window, self.answer_after)
 
 
