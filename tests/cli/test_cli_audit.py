@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -176,8 +174,3 @@ def test_a_case_of_the_benchmark_is_chosen_by_its_name_or_by_words_of_it(
     monkeypatch.setattr(session, "spark_session", None)
     refused = call(capsys, monkeypatch, "bench", "audit", "--case", "two runs")
     assert refused.is_refusal("--case two runs: there is no such case", "'20 runs'")
-
-
-def test_help_needs_no_spark() -> None:
-    code = "import sys; import isthmus.cli.main; sys.exit('pyspark' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=seconds(100)).returncode == 0

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from cli_support import Finished, call
 
-from isthmus.cli import counts
+from isthmus.lab.counts import sections
 from isthmus.lab.counts.table import Section, row
 
 Isthmus: TypeAlias = Callable[..., Finished]
@@ -41,7 +41,7 @@ def test_counts_tells_people_the_same(isthmus: Isthmus) -> None:
 
 
 def test_every_count_has_a_name_that_can_be_asked_for(isthmus: Isthmus) -> None:
-    names = [section.name for section in counts.SECTIONS]
+    names = [section.name for section in sections.SECTIONS]
     assert {"messages", "star", "parallel", "hops", "latency"} <= set(names)
     assert isthmus("counts", "none").is_refusal("none", *names)
 
@@ -56,7 +56,7 @@ def test_a_count_that_differs_is_a_violation(isthmus: Isthmus, monkeypatch: pyte
         formula="4",
         count=lambda: [row("cat", "hops", 4, [4]), row("dog", "hops", 4, [4, 3, 4])],
     )
-    monkeypatch.setattr(counts, "SECTIONS", (section,))
+    monkeypatch.setattr(sections, "SECTIONS", (section,))
     counted = isthmus("counts", "-o", output)
     assert counted.code == 1
     if output == "json":

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json
-from isthmus.explorer.addressed import directed_of
-from isthmus.explorer.kinds import KINDS
-from isthmus.explorer.scenario import Scenario, scenario_of
-from isthmus.explorer.search import Outcome, explore
-from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import MAX_CRASHES, MAX_SENDS, MAX_STATES
+
+if TYPE_CHECKING:
+    from isthmus.explorer.scenario import Scenario
+    from isthmus.explorer.search import Outcome
 
 
 def explore_topology(
@@ -28,6 +27,12 @@ def explore_topology(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Look at every schedule. Prints how many states there are, and a shortest counterexample if one exists."""
+    from isthmus.explorer.addressed import directed_of
+    from isthmus.explorer.kinds import KINDS
+    from isthmus.explorer.scenario import scenario_of
+    from isthmus.explorer.search import explore
+    from isthmus.explorer.world import make_gateways
+
     loaded = load(topology, allow_unsafe=True)
     for system in loaded.systems:
         kind = KINDS[system.kind]

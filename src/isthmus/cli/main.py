@@ -19,7 +19,7 @@ COMMANDS = (
     Command("demo", "Use", "demo:demo", "Join two systems over an emulated WAN, kill a gateway, and judge."),
     Command("check", "Use", "check:check", "Say whether a topology file is one whose promises can be kept."),
     Command("plan", "Use", "plan:plan", "Say what to expect of a topology: messages, latency, links."),
-    Command("run", "Use", "run:run", "Run the processes of one site for real, until told to stop."),
+    Command("run", "Use", "run_options:run", "Run the processes of one site for real, until told to stop."),
     Command("simulate", "Study", "simulate:simulate", "Simulate a topology with faults, every seed the same."),
     Command("explore", "Study", "explore:explore_topology", "Look at every schedule of a small topology."),
     Command("campaign", "Study", "campaign:campaign", "Simulate and audit many seeds on Spark, in one job."),

@@ -1,4 +1,4 @@
-"""`isthmus run TOPOLOGY --site SYSTEM`: one site for real."""
+"""`isthmus run`: one site for real. Its options are in `run_options`, which can be read without the runtime."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import socket
-from typing import Annotated
 
-import typer
 from msgspec import structs
 
 from isthmus.adapters.embedded import EmbeddedProcess
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out, print_json, table
 from isthmus.cli.load import Load, send_steadily
-from isthmus.cli.run_acknowledged import MediumName, MediumOptions, medium_address, on_medium, run_hub
+from isthmus.cli.run_acknowledged import MediumOptions, medium_address, on_medium, run_hub
 from isthmus.cli.run_addressed import run_addressed
+from isthmus.cli.run_options import MediumName
 from isthmus.core.ids import LIFE
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
@@ -37,36 +36,27 @@ from isthmus.topology.model import System, Topology
 SECOND = 1e9
 
 
-def run(
-    topology: Annotated[Path, typer.Argument(help="A topology file.")],
-    site: Annotated[str, typer.Option(help="The system to run here.")],
-    process: Annotated[list[str] | None, typer.Option(help="Only these processes of it; again for more.")] = None,
-    joining: Annotated[bool, typer.Option(help="Join a system that runs already; --process p1+1 for p1 anew.")] = False,
-    trace: Annotated[Path | None, typer.Option(help="Write traces to this directory.")] = None,
-    trace_sync: Annotated[bool, typer.Option(help="Have every row written before anybody can know of it.")] = False,
-    run_name: Annotated[str | None, typer.Option("--run", help="Name of the run; the same at all processes.")] = None,
-    lines: Annotated[bool, typer.Option(help="Send each line of standard input, print deliveries.")] = False,
-    rate: Annotated[float, typer.Option(help="Send this many messages per second and process.", min=0)] = 0,
-    size: Annotated[int, typer.Option(help="Bytes of each of those.", min=0, max=1 << 20)] = 100,
-    life: Annotated[
-        int | None, typer.Option(help="With a journal: how often the whole site was started before.", min=0)
-    ] = None,
-    journal_sync: Annotated[bool, typer.Option(help="Have the journal on the disk itself, at every step.")] = False,
-    duration: Annotated[str | None, typer.Option(help='Stop after this long, such as "10s".')] = None,
-    medium: Annotated[
-        MediumName,
-        typer.Option(help="With [acknowledged]: what carries its PDUs; auto: multicast for po, if there is any."),
-    ] = MediumName.AUTO,
-    loss: Annotated[
-        float, typer.Option(help="With [acknowledged]: the chance that a process misses a PDU.", min=0, max=0.9)
-    ] = 0,
-    loss_seed: Annotated[int, typer.Option(help="The seed of what is missed.")] = 0,
-    hub: Annotated[
-        bool, typer.Option("--hub", help="Run the hub here, and no process but those of --process.")
-    ] = False,
-    output: OutputOption = Output.HUMAN,
+def run_site(
+    topology: Path,
+    site: str,
+    process: list[str] | None,
+    joining: bool,
+    trace: Path | None,
+    trace_sync: bool,
+    run_name: str | None,
+    lines: bool,
+    rate: float,
+    size: int,
+    life: int | None,
+    journal_sync: bool,
+    duration: str | None,
+    medium: MediumName,
+    loss: float,
+    loss_seed: int,
+    hub: bool,
+    output: Output,
 ) -> int:
-    """Run the processes of one site until SIGTERM, SIGINT or --duration. What was accepted is seen through."""
+    """What `isthmus run` does; its options are in `run_options`."""
     loaded = load(topology)
     system = _embedded(loaded, site)
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)

@@ -6,24 +6,17 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct, structs
 
 from isthmus.cli.console import HOLDS, err, fail
+from isthmus.cli.run_options import MediumName
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.systems.acknowledged import settle
 from isthmus.runtime.systems.group import SystemSpec, provide_medium
 from isthmus.runtime.transport.address import Address
 from isthmus.topology.model import System
-
-
-class MediumName(StrEnum):
-    AUTO = "auto"
-    HUB = "hub"
-    MULTICAST = "multicast"
-
 
 _KINDS: dict[MediumName, Literal["auto", "hub", "multicast"]] = {
     MediumName.AUTO: "auto",
