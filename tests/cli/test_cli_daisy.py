@@ -10,7 +10,7 @@ import pytest
 from cli_support import Finished, call
 from example_files import example_file
 
-from isthmus.cli.plot import COLOURS
+from isthmus.drawing.line_chart import COLOURS
 from isthmus.lab.counts import daisies as counts_of_daisies
 from isthmus.lab.counts.daisies import curves
 from isthmus.trace.oracles import judge

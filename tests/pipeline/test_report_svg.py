@@ -6,6 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from isthmus.core.units import bit_rate, count, duration, percent, size
+from isthmus.drawing.svg import Markup, Scale, drawing, label, log_ticks, nice_step, shortened, tag, ticks
 from isthmus.pipeline.measure.rows import bin_edges
 from isthmus.pipeline.report.charts import (
     Bar,
@@ -16,22 +18,6 @@ from isthmus.pipeline.report.charts import (
     latency_chart,
     merged_bins,
     throughput_chart,
-)
-from isthmus.pipeline.report.svg import (
-    Markup,
-    Scale,
-    bit_rate,
-    count,
-    drawing,
-    duration,
-    label,
-    log_ticks,
-    nice_step,
-    percent,
-    shortened,
-    size,
-    tag,
-    ticks,
 )
 
 HOSTILE = [

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, print_json, table, tracked
-from isthmus.cli.plot import line_chart
 from isthmus.core.ids import MILLISECOND
+from isthmus.drawing.line_chart import line_chart
 
 if TYPE_CHECKING:
     from isthmus.lab.counts.table import Row, Section, Unit

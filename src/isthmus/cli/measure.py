@@ -85,7 +85,7 @@ def _figures(
 
 def show(figures: Figures) -> None:
     """The figures for people: what fits a terminal of 80 columns. All of them are in `-o json` and in Parquet."""
-    from isthmus.pipeline.report.svg import bit_rate, count, duration, percent, size
+    from isthmus.core.units import bit_rate, count, duration, percent, size
 
     _print(
         "latency, throughput, hold-back",

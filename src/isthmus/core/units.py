@@ -1,13 +1,16 @@
-"""Durations and bit rates as people write them, and as whole numbers inside.
+"""Durations and bit rates as people write them, and as whole numbers inside; and measured figures as people read them.
 
 Inside, time is integer nanoseconds and a rate is integer bits per second, so that equal files give equal runs. At
 the edges people write `5ms` and `20Mbit`. Reading is exact (no floating point: `0.1ms` is 100,000 ns, not
-99,999), and formatting is its inverse: what is printed can be pasted back into a file.
+99,999), and formatting is its inverse: what is printed can be pasted back into a file. Figures that were measured are
+rounded instead, to three digits with a unit that suits them.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 
 from isthmus.core.ids import Nanos
 
@@ -80,3 +83,51 @@ def _format(value: int, units: tuple[tuple[str, int], ...], zero: str) -> str:
             decimals = str(rest).zfill(exponent).rstrip("0")
             return f"{whole}.{decimals}{unit}" if decimals else f"{whole}{unit}"
     return zero
+
+
+# Measured figures, for people.
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int = 3) -> str:
+    size, unit = next((each for each in units if abs(value) >= each[0] * 0.9995), units[-1])
+    shown = value / size
+    places = max(0, digits - 1 - math.floor(math.log10(abs(shown)))) if shown else 0
+    text = f"{shown:,.{min(places, 3)}f}"
+    text = re.sub(r"\.?0+$", "", text) if "." in text else text
+    return f"{text} {unit}"
+
+
+def duration(nanoseconds: float | None) -> str:
+    """Three digits with the unit that suits them, as in `26.6 ms`. What cannot be known is a dash."""
+    if nanoseconds is None:
+        return "–"
+    units = ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+    return _scaled(nanoseconds, units) if nanoseconds else "0"
+
+
+def size(bytes_: float | None) -> str:
+    if bytes_ is None:
+        return "–"
+    return _scaled(bytes_, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))) if bytes_ else "0 B"
+
+
+def bit_rate(bytes_per_second: float | None) -> str:
+    if bytes_per_second is None:
+        return "–"
+    units = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
+    return _scaled(bytes_per_second * 8, units) if bytes_per_second else "0 bit/s"
+
+
+def count(value: float | None) -> str:
+    """A number of things, or a rate of them."""
+    if value is None:
+        return "–"
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return re.sub(r"\.?0+$", "", f"{value:.3g}" if abs(value) >= 0.001 else f"{value:.5f}")
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return "–"
+    return f"{share * 100:.0f} %" if share >= 0.0995 or not share else f"{share * 100:.2g} %"

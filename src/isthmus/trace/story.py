@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import Nanos
+from isthmus.core.units import duration
 from isthmus.trace.causality import direct_causes
 from isthmus.trace.history import MessageKey, ProcessHistory, RunHistory, histories
 from isthmus.trace.reader import LogTrace, Trace
@@ -249,11 +250,11 @@ def _step_cells(step: Step) -> tuple[str, ...]:
     elif step.peer:
         remarks.append(f"with {step.peer}")
     if step.held_ns is not None:
-        remarks.append(f"after it was held for {_duration(step.held_ns)}")
+        remarks.append(f"after it was held for {duration(step.held_ns)}")
     if step.note:
         remarks.append(step.note)
     process = step.process if step.role == "app" else f"{step.process} ({step.role})"
-    since = "?" if step.since_send_ns is None else _duration(step.since_send_ns)
+    since = "?" if step.since_send_ns is None else duration(step.since_send_ns)
     return since, process, str(step.index), step.event, "; ".join(remarks)
 
 
@@ -269,14 +270,6 @@ def _standing_cells(standing: Standing) -> tuple[str, ...]:
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _duration(nanos: Nanos) -> str:
-    """Three digits are enough for people, and clocks of different processes may well give less than nothing."""
-    for unit, factor in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)):
-        if abs(nanos) >= factor:
-            return f"{nanos / factor:.3g} {unit}" if abs(nanos) < 1000 * factor else f"{nanos / factor:.0f} {unit}"
-    return f"{nanos} ns"
 
 
 def _listing(words: Iterable[str], conjunction: str = "and") -> str:

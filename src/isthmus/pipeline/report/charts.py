@@ -9,15 +9,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from isthmus.pipeline.measure.rows import bin_edges
-from isthmus.pipeline.report.svg import (
+from isthmus.core.units import count, duration
+from isthmus.drawing.svg import (
     SERIES,
     Markup,
     Scale,
-    count,
     drawing,
     drawn_width,
-    duration,
     join,
     label,
     log_ticks,
@@ -25,7 +23,8 @@ from isthmus.pipeline.report.svg import (
     shortened,
     tag,
     ticks,
-)  # fmt: skip
+)
+from isthmus.pipeline.measure.rows import bin_edges
 
 WIDTH = 1040.0
 _LABELS = 200.0

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from isthmus.core.units import count, duration
+from isthmus.drawing.svg import Child, Markup, join, tag
 from isthmus.pipeline.measure.rows import Figures
 from isthmus.pipeline.report.run import figures_section
 from isthmus.pipeline.report.spacetime import Picture, draw
-from isthmus.pipeline.report.svg import Child, Markup, count, duration, join, tag
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import Answer, Report, Verdict, Violation
 

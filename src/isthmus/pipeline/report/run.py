@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isthmus.core.units import bit_rate, count, duration, percent, size
+from isthmus.drawing.svg import SERIES, Child, Markup, tag
 from isthmus.pipeline.measure.rows import Figures, LinkRow, PairRow, WaitRow
 from isthmus.pipeline.report.charts import Bar, Distribution, Line, Part, bar_chart, latency_chart, throughput_chart
-from isthmus.pipeline.report.svg import SERIES, Child, Markup, bit_rate, count, duration, percent, size, tag
 
 _MOST_PAIRS = 12
 _MOST_WAITS = 10

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from isthmus.pipeline.report.svg import Markup, drawing, drawn_width, join, label, number, shortened, tag
+from isthmus.drawing.svg import Markup, drawing, drawn_width, join, label, number, shortened, tag
 
 Mark: TypeAlias = Literal["plain", "wrong", "missing"]
 """`missing` is a delivery that the trace does not have: it is drawn hollow, at the end of its line."""

@@ -1,4 +1,4 @@
-"""Markup, scales and figures in words: the small drawing kit of the report. Knows no Spark and no trace.
+"""Markup and scales.
 
 Text becomes markup in one place, `tag`, which escapes everything that is not markup already; so a process whose name
 is a script stays a name. Colours are classes (`s0` … `s7` for series), because light, dark and print are the style
@@ -8,8 +8,6 @@ sheet's business.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
 from html import escape
 
 from isthmus.trace.schema import printable
@@ -133,6 +131,12 @@ def ticks(high: float, most: int) -> list[float]:
     return [step * place for place in range(math.ceil(high / step - 1e-9) + 1)] if high > 0 else [0.0, 1.0]
 
 
+def powers_of_ten(low: float, high: float) -> list[float]:
+    """Those around a range of positive values; two at least."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    return [10.0**power for power in range(first, max(last, first + 1) + 1)]
+
+
 def log_ticks(low: float, high: float, most: int) -> list[float]:
     """Round values around a range of positive ones: 1, 2 and 5 of every power of ten, or fewer if those are many."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -144,50 +148,3 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
         if len(found) <= most:
             break
     return found if len(found) > 1 else [found[0], found[0] * 10]
-
-
-# Figures in words -----------------------------------------------------------------------------------------------------
-
-
-def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int = 3) -> str:
-    size, unit = next((each for each in units if abs(value) >= each[0] * 0.9995), units[-1])
-    shown = value / size
-    places = max(0, digits - 1 - math.floor(math.log10(abs(shown)))) if shown else 0
-    text = f"{shown:,.{min(places, 3)}f}"
-    text = re.sub(r"\.?0+$", "", text) if "." in text else text
-    return f"{text} {unit}"
-
-
-def duration(nanoseconds: float | None) -> str:
-    if nanoseconds is None:
-        return "–"
-    units = ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-    return _scaled(nanoseconds, units) if nanoseconds else "0"
-
-
-def size(bytes_: float | None) -> str:
-    if bytes_ is None:
-        return "–"
-    return _scaled(bytes_, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))) if bytes_ else "0 B"
-
-
-def bit_rate(bytes_per_second: float | None) -> str:
-    if bytes_per_second is None:
-        return "–"
-    units = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
-    return _scaled(bytes_per_second * 8, units) if bytes_per_second else "0 bit/s"
-
-
-def count(value: float | None) -> str:
-    """A number of things, or a rate of them."""
-    if value is None:
-        return "–"
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return re.sub(r"\.?0+$", "", f"{value:.3g}" if abs(value) >= 0.001 else f"{value:.5f}")
-
-
-def percent(share: float | None) -> str:
-    if share is None:
-        return "–"
-    return f"{share * 100:.0f} %" if share >= 0.0995 or not share else f"{share * 100:.2g} %"
