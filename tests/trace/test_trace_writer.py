@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core.ids import Directory, MessageId, ProcessName, incarnation_of
+from isthmus.core.ids import Directory, ProcessName, incarnation_of
 from isthmus.core.message import Message
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import COLUMNS, Event, TraceError
@@ -30,7 +30,7 @@ def record_a_bit_of_everything(log: ProcessLog) -> None:
     log.messages("send", 3, batch(0, 1, 2), 0, destinations=("madrid/p1", "valencia/p1"))
     log.messages("deliver", 4, batch(0, 1, 2), 12, peer="madrid/p1")
     log.messages("hold", 5, batch(2, 1, 1), 12, peer="madrid/p2", note="its cause 7 of madrid/p2 is missing")
-    log.one("stable", -6, MessageId(0, 1), payload_bytes=7, control_bytes=0)
+    log.messages("stable", -6, batch(0, 1, 1), 0)
     log.event("end", 7)
 
 

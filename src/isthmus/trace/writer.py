@@ -20,7 +20,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 
 import msgspec
 
-from isthmus.core.ids import Directory, MessageId, Nanos, ProcessId, ProcessName
+from isthmus.core.ids import Directory, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Message
 from isthmus.trace.parquet import load_pyarrow, write_part
 from isthmus.trace.schema import EVENTS, Event, EventName, Role, TraceError
@@ -184,22 +184,6 @@ class ProcessLog:
         if self.next_index >= self._flush_at or self._bytes_kept >= self._flush_bytes:
             self.flush()
 
-    def one(
-        self,
-        event: EventName,
-        time_ns: Nanos,
-        message: MessageId,
-        *,
-        payload_bytes: int | None = None,
-        control_bytes: int | None = None,
-        peer: str | None = None,
-        note: str | None = None,
-        destinations: Destinations = None,
-    ) -> None:
-        """A row about a message of which only the id is at hand."""
-        origin = self._names.name(message.origin)
-        self._record(event, time_ns, origin, message.seq, payload_bytes, control_bytes, peer, note, destinations)
-
     def event(
         self,
         event: EventName,
@@ -210,20 +194,6 @@ class ProcessLog:
         destinations: Destinations = None,
     ) -> None:
         """A row about the process itself: `start`, `join`, `view`, `crash`, `leave`, `end`."""
-        self._record(event, time_ns, None, None, None, None, peer, note, destinations)
-
-    def _record(
-        self,
-        event: EventName,
-        time_ns: Nanos,
-        origin: ProcessName | None,
-        seq: int | None,
-        payload_bytes: int | None,
-        control_bytes: int | None,
-        peer: str | None,
-        note: str | None,
-        destinations: Destinations,
-    ) -> None:
         if event not in EVENTS:
             raise ValueError(f"unknown event {event!r}")
         self._recorded.append(
@@ -234,13 +204,13 @@ class ProcessLog:
                 role=self.role,
                 index=self.next_index,
                 event=event,
-                origin_system=origin.system if origin else None,
-                origin_process=origin.process if origin else None,
-                origin_seq=seq,
+                origin_system=None,
+                origin_process=None,
+                origin_seq=None,
                 destinations=destinations,
                 peer=peer,
-                payload_bytes=payload_bytes,
-                control_bytes=control_bytes,
+                payload_bytes=None,
+                control_bytes=None,
                 time_ns=time_ns,
                 note=note,
             )
