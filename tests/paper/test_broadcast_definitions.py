@@ -28,6 +28,7 @@ from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host, World
 from isthmus.topology.read.simulation import Exponential, Fixed
+from isthmus.trace.recorder import Recorder
 
 Id = tuple[int, int]
 Histories = list[list[tuple[str, Id]]]
@@ -64,7 +65,7 @@ class Group:
         for rank in range(size):
             member = GroupMember(rank, range(size), order, settings or GroupSettings(), 0)
             tape: Any = Tape(self, rank)
-            self.hosts.append(Host(member, tape, self._answer))
+            self.hosts.append(Host(member, Recorder(rank, tape), self._answer))
             self.world.start(self.hosts[-1])
         self.answers = 0.0
 
@@ -86,11 +87,7 @@ class Group:
     def send(self, rank: int, answers_left: int = 0) -> None:
         host = self.hosts[rank]
         if host.alive and host.endpoint.credit():
-            self.world.step(host, self._broadcast, rank, bytes([answers_left]))
-
-    def _broadcast(self, rank: int, payload: bytes, now: Nanos, out: Any) -> None:
-        seq = self.hosts[rank].endpoint.broadcast([payload], now, out)
-        self.events.append((now, rank, "send", (rank, seq)))
+            self.world.send(host, host.member.broadcast, [bytes([answers_left])])
 
     def chatter(self, messages: int) -> None:
         """Everybody sends at random times, and answers what it delivers: long chains of causes."""
@@ -121,6 +118,7 @@ class Tape:
     """Stands in for a process's log."""
 
     def __init__(self, group: Group, rank: int) -> None:
+        self.names = group.world.names
         self._group = group
         self._rank = rank
 

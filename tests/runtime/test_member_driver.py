@@ -11,16 +11,17 @@ import pytest
 from flood_member import FloodMember
 from runtime_support import GROUP, PATIENCE, Flood, flood, run_test, soon, until
 
-from isthmus.core.endpoint import Hold, Outbox, View
-from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
+from isthmus.core.endpoint import Outbox
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessName
 from isthmus.core.message import MAX_PAYLOAD, Batch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.driver import endpoint as driver_module
 from isthmus.runtime.driver.member import STEP_MESSAGES, MemberDriver
-from isthmus.runtime.driver.recorder import Ending
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotAccepting, NotStable
 from isthmus.runtime.transport.address import LOOPBACK, Address, listen
 from isthmus.runtime.transport.mesh import Mesh
+from isthmus.trace.writer import MemorySink, ProcessLog
 
 
 async def take_all(driver: MemberDriver, into: list[bytes]) -> None:
@@ -449,50 +450,30 @@ def test_time_in_which_the_process_did_not_run_does_not_count(monkeypatch: pytes
 # What is recorded.
 
 
-class Diary:
-    """Notes what the driver tells, in order."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, object]] = []
-
-    def sent(self, first: int, payloads: Sequence[bytes]) -> None:
-        self.entries.append(("sent", first))
-
-    def delivered(self, batch: Batch) -> None:
-        self.entries.append(("delivered", batch.number))
-
-    def view(self, view: View) -> None:
-        self.entries.append(("view", view.number))
-
-    def stable(self, batch: Batch) -> None:
-        self.entries.append(("stable", batch.number))
-
-    def held(self, holds: Sequence[Hold]) -> None:
-        self.entries.append(("held", len(holds)))
-
-    def ended(self, how: Ending, why: str) -> None:
-        self.entries.append(("ended", how))
-
-
-def test_a_recorder_hears_of_everything_in_its_order() -> None:
-    async def scenario() -> None:
-        diary = Diary()
-        async with flood(1, recorder=diary) as system:
-            driver: MemberDriver = system.drivers[0]
-            await driver.send([b"one"])
+def test_what_is_sent_is_recorded_before_all_that_it_leads_to() -> None:
+    async def scenario() -> list[tuple[str, int | None]]:
+        rows = MemorySink()
+        names = Directory([ProcessName("madrid", "p1")])
+        recorder = LiveRecorder(0, ProcessLog(rows, "run", "madrid", "p1", "app", names))
+        async with flood(1, recorder=recorder) as system:
+            await system.drivers[0].send([b"one"])
             await asyncio.sleep(0)
-            await driver.send([b"two", b"three"])
-            await soon(driver.stop())
-        assert [entry for entry in diary.entries if entry[0] != "stable"] == [
-            ("sent", 1),
-            ("delivered", 1),
-            ("sent", 2),
-            ("delivered", 2),
-            ("ended", "leave"),
-        ]
-        assert [number for kind, number in diary.entries if kind == "stable"] == [1, 2]
+            await system.drivers[0].send([b"two", b"three"])
+            await soon(system.drivers[0].stop())
+        return [(row.event, row.origin_seq) for row in rows.events]
 
-    run_test(scenario())
+    rows = run_test(scenario())
+    assert [row for row in rows if row[0] != "stable"] == [
+        ("start", None),
+        ("send", 1),
+        ("deliver", 1),
+        ("send", 2),
+        ("send", 3),
+        ("deliver", 2),
+        ("deliver", 3),
+        ("leave", None),
+    ]
+    assert [seq for event, seq in rows if event == "stable"] == [1, 2, 3]
 
 
 def test_relayed_messages_keep_their_ids() -> None:

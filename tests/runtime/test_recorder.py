@@ -1,89 +1,66 @@
-"""From a driver's words to rows of a trace; a diary that cannot be written any more stops nobody."""
+"""Rows of a running process reach its log in time; a log that cannot be written any more stops nobody."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from runtime_support import run_test, until
 
-from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Hold, Staged, View
+from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessName
 from isthmus.core.message import Batch, Message
-from isthmus.runtime.driver.recorder import TraceRecorder
-from isthmus.trace.schema import Event, TraceError, problem
+from isthmus.runtime.driver.recorder import LiveRecorder
+from isthmus.trace.schema import Event, TraceError
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink
 
 NAMES = Directory([ProcessName("madrid", "p1"), ProcessName("madrid", "p2")])
 BATCH = Batch(1, 1, 3, [4, 2], 2, [Message(1, 7, b"seven"), Message(1, 8, b"eight")])
 
 
-def recorder(sink: Sink, *, joining: bool = False) -> TraceRecorder:
-    return TraceRecorder(0, ProcessLog(sink, "run", "madrid", "p1", "app", NAMES), NAMES, joining=joining)
+def recorder(sink: Sink, **options: Any) -> LiveRecorder:
+    return LiveRecorder(0, ProcessLog(sink, "run", "madrid", "p1", "app", NAMES), **options)
 
 
-def test_everything_that_is_told_becomes_rows_that_make_sense() -> None:
-    async def scenario() -> list[Event]:
+def delivery() -> Outbox:
+    out = Outbox()
+    out.deliveries.append(BATCH)
+    return out
+
+
+def test_a_history_has_all_its_rows_when_it_has_ended() -> None:
+    async def scenario() -> list[str]:
         sink = MemorySink()
-        told = recorder(sink)
-        told.view(View(1, (0, 1)))
-        told.sent(5, [b"a", b"bc"])
-        told.held([Hold(BATCH, "delivered", 0, 4)])
-        told.staged([Staged("receive", BATCH)])
-        told.delivered(BATCH)
-        told.stable(BATCH)
-        told.ended("leave", "left")
-        return sink.events
+        live = recorder(sink, how="join")
+        live.sent(5, [b"a"])
+        live.step(delivery())
+        live.ended("crash", "excluded")
+        return [row.event for row in sink.events]
 
-    rows = run_test(scenario())
-    assert [row.event for row in rows] == [
-        *(
-            "start",
-            "view",
-            "send",
-            "send",
-            "hold",
-            "hold",
-            "receive",
-            "receive",
-            "deliver",
-            "deliver",
-            "stable",
-            "stable",
-            "leave",
-        )
-    ]
-    assert [row.index for row in rows] == list(range(len(rows)))
-    assert all(problem(row) is None for row in rows)
-    assert (rows[1].peer, rows[1].destinations) == ("1", ("madrid/p1", "madrid/p2"))
-    assert [(row.origin_process, row.origin_seq, row.payload_bytes) for row in rows[2:4]] == [
-        ("p1", 5, 1),
-        ("p1", 6, 2),
-    ]
-    assert (rows[4].peer, rows[4].note) == ("madrid/p1", "waits until batch 4 of madrid/p1 is delivered")
-    assert rows[6].control_bytes == rows[8].control_bytes == (len(body_of(BATCH)) - 10) // 2
-    assert rows[-1].note == "left"
-
-
-def test_a_process_that_comes_later_says_join() -> None:
-    async def scenario() -> str:
-        sink = MemorySink()
-        recorder(sink, joining=True).ended("crash", "excluded")
-        return " ".join(row.event for row in sink.events)
-
-    assert run_test(scenario()) == "join crash"
+    assert run_test(scenario()) == ["join", "send", "deliver", "deliver", "crash"]
 
 
 def test_the_last_rows_of_a_quiet_process_do_not_wait_for_its_end() -> None:
     async def scenario() -> None:
         sink = MemorySink()
-        told = recorder(sink)
-        told.delivered(BATCH)
+        live = recorder(sink)
+        live.step(delivery())
         assert sink.events == []
         await until(lambda: len(sink.events) == 3)
-        told.ended("end", "")
+        live.ended("end", "")
+
+    run_test(scenario())
+
+
+def test_in_step_with_the_disk_every_row_is_written_at_once() -> None:
+    async def scenario() -> None:
+        sink = MemorySink()
+        live = recorder(sink, sync=True)
+        live.step(delivery())
+        assert [row.event for row in sink.events] == ["start", "deliver", "deliver"]
+        live.ended("end", "")
 
     run_test(scenario())
 
@@ -97,12 +74,12 @@ class FullDisk:
 
 def test_a_full_disk_costs_one_log_line_and_the_trace_but_not_the_process(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        told = recorder(FullDisk())
+        live = recorder(FullDisk())
         for number in range(20_000):
-            told.sent(number + 1, [b"x"])
+            live.sent(number + 1, [b"x"])
             if number % 1000 == 0:
                 await asyncio.sleep(0)
-        told.ended("end", "")
+        live.ended("end", "")
 
     run_test(scenario())
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("isthmus")]

@@ -8,16 +8,16 @@ from typing import cast
 
 import pytest
 
-from isthmus.core.endpoint import Hold, Member, Outbox, View
+from isthmus.core.endpoint import Member, Outbox
 from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.join import LinkPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host, World
 from isthmus.topology.read.simulation import Fixed
+from isthmus.trace.recorder import Recorder
 from isthmus.trace.writer import MemorySink, ProcessLog
 
 HOP = MILLISECOND
@@ -72,8 +72,9 @@ class Stage:
     def host(self, process: ProcessId, names: Directory) -> Host:
         name = names.name(process)
         log = ProcessLog(self.rows, "run", name.system, name.process, "app", names, flush_rows=1)
+        recorder = Recorder(process, log)
         host = Host(
-            cast(Member, Scripted(process)), log, lambda host, each: self.happened.append(f"deliver {each.number}")
+            cast(Member, Scripted(process)), recorder, lambda host, each: self.happened.append(f"deliver {each.number}")
         )
         self.world.start(host)
         return host
@@ -155,33 +156,6 @@ def test_a_deadline_in_the_past_means_at_once() -> None:
 
 
 # One step
-
-
-def test_effects_happen_in_the_order_that_the_outbox_states() -> None:
-    stage = Stage()
-    stage.world.send_on_link = lambda link, source, pdu: stage.happened.append(f"link {link}")
-    arrivals = stage.network.arrivals
-
-    def watched(source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> object:
-        stage.happened.append(f"send to {destination}")
-        return arrivals(source, destination, pdu, now)
-
-    stage.network.arrivals = watched  # type: ignore[assignment,method-assign]
-
-    def everything(out: Outbox) -> None:
-        link_pdu: LinkPdu = None  # type: ignore[assignment]
-        out.links.append((9, link_pdu))
-        out.sends.append(((1, 2), batch(3)))
-        out.stable.append(batch(2))
-        out.deliveries.append(batch(1))
-        out.deliveries.append(View(2, (0, 1)))
-        out.holds.append(Hold(batch(4), "safe", 1, 4))
-        out.stopped = "left"
-
-    stage.step(0, everything)
-    assert stage.happened == ["deliver 1", "send to 1", "send to 2", "link 9"]
-    assert stage.events(0) == ["deliver", "view", "hold", "stable", "leave"]
-    assert not stage.hosts[0].alive
 
 
 def test_a_multicast_arrives_everywhere_as_one_list() -> None:

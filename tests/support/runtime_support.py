@@ -13,7 +13,7 @@ from patience import seconds
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.member import MemberDriver
-from isthmus.runtime.driver.recorder import NO_RECORDER, Recorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.loop import run
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.transport.hello import Hello, encode_hello
@@ -87,7 +87,7 @@ async def flood(
     callbacks: bool = True,
     window: int = 8192,
     limits: Limits = DEFAULT_LIMITS,
-    recorder: Recorder = NO_RECORDER,
+    recorder: LiveRecorder | None = None,
     also: Callable[[ProcessId, Batch], None] = lambda process, batch: None,
 ) -> AsyncIterator[Flood]:
     """`size` flooding members on loopback. With `callbacks` they take everything; otherwise the test iterates.

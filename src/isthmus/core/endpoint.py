@@ -74,18 +74,19 @@ class Staged(NamedTuple):
 
 
 class Outbox:
-    """What one step of an endpoint wants done. The order of the fields is the order of execution.
+    """What one step of an endpoint wants done. Whoever runs it does so in this order, which is that of the fields.
 
-    0. `stored`: batches that this process holds from now on; one that keeps a journal writes them first of all.
-    `stages`: for the trace only, and before the deliveries that they lead to.
-    1. `deliveries`: to the application, in this order; a `View` among them is the change of view.
+    1. `stored`: batches that this process holds from now on; one that keeps a journal writes them first of all.
+    2. The trace gets its rows (`trace/recorder.py`), again in the order of the fields: of `stages`, `deliveries`,
+       `addressed`, `stable`, `holds` and `carried`. So nothing of a step is seen anywhere before it is on record.
+       `stages`, `holds` and `carried` are for the trace only.
+    3. `deliveries`: to the application, in this order; a `View` among them is the change of view.
        `addressed`: the same, of an endpoint whose messages are for some processes only.
-    2. `stable`: own batches that every live destination has finished with; their buffers are free.
-    3. `settled`: (sender, number): the same of anybody's batches, as far as it is known here.
-    4. `holds` and `carried`: for the trace only.
-    5. `sends`: one entry per multicast, whatever the number of its destinations: a driver encodes it once.
-    6. `links`: onto links to other systems, where the endpoint is a gateway.
-    7. `stopped`: when not empty, the endpoint takes no further part; the text says why.
+    4. `stable`: own batches that every live destination has finished with; their buffers are free.
+    5. `settled`: (sender, number): the same of anybody's batches, as far as it is known here.
+    6. `sends`: one entry per multicast, whatever the number of its destinations: a driver encodes it once.
+    7. `links`: onto links to other systems, where the endpoint is a gateway.
+    8. `stopped`: when not empty, the endpoint takes no further part; the text says why.
     """
 
     __slots__ = (

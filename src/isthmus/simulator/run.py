@@ -28,6 +28,7 @@ from isthmus.simulator.world import Host, World
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import all_links
 from isthmus.trace.oracles import judge
+from isthmus.trace.recorder import Recorder
 from isthmus.trace.schema import Event, Property, Report, Role
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink, open_log
 
@@ -136,8 +137,8 @@ class Run:
         except AssertionError as error:
             stuck, broken = "", f"invariant broken at {self.world.now} ns: {error}"
         for host in self.world.living() if not broken else ():
-            assert host.log is not None
-            host.log.event("end", self.world.now)
+            assert host.recorder is not None
+            host.recorder.ended("end", "", self.world.now)
         for log in self._logs:
             log.close()
         events = self.sink.events
@@ -190,7 +191,7 @@ class Run:
 
     # Logs and the end
 
-    def _log(self, process: ProcessId, role: Role) -> ProcessLog:
+    def _log(self, process: ProcessId, role: Role) -> Recorder:
         run = f"seed-{self.seed}"
         name = self.names.name(process)
         if self._trace is not None:
@@ -199,7 +200,7 @@ class Run:
         else:
             log = ProcessLog(self.sink, run, name.system, name.process, role, self.names)
         self._logs.append(log)
-        return log
+        return Recorder(process, log)
 
     def _recover(self) -> str:
         """Run until nothing is left to do. Returns what is, if it takes too long."""

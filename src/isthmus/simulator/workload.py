@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
-from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
 from isthmus.simulator.world import Host, World
 from isthmus.topology.read.simulation import Workload
 
@@ -59,12 +58,4 @@ class Application:
             return
         low, high = self.workload.minimum_size, self.workload.maximum_size
         payloads = [bytes((min(depth, 255),)) + bytes(max(0, self.rng.randint(low, high) - 1)) for _ in range(count)]
-        self.world.step(host, self._broadcast, host, payloads)
-
-    def _broadcast(self, host: Host, payloads: list[bytes], now: Nanos, out: Outbox) -> None:
-        endpoint = host.member
-        first = endpoint.broadcast(payloads, now, out)
-        if host.log is not None:
-            # The outbox is carried out after this, so the send stands before everything that it causes.
-            messages = [Message(endpoint.id, seq, payload) for seq, payload in enumerate(payloads, first)]
-            host.log.messages("send", now, messages, 0)
+        self.world.send(host, host.member.broadcast, payloads)

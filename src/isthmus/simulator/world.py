@@ -1,20 +1,19 @@
 """Virtual time and the processes that live in it.
 
 The world is a queue of things to happen, in integer nanoseconds; ties are broken by the order of scheduling. A `Host`
-is one process: it calls its endpoint exactly as a driver over sockets does and carries out the outbox, in the order
-that the outbox states. A process crashes between any two effects of a step, if a fault plan says so.
+is one process: it calls its endpoint exactly as a driver over sockets does, has the outbox recorded and carries it out,
+in the order that the outbox states. A process crashes between any two sends of a step, if a fault plan says so.
 
 With `check` on, every endpoint's `invariants()` hold after each of its steps or the run stops there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, cast
 
-from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Delivered, Endpoint, Member, Outbox, View
+from isthmus.core.endpoint import Delivered, Destinations, Endpoint, Member, Outbox, View
 from isthmus.core.ids import Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.clusters import HopAck
@@ -25,7 +24,7 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.media import Medium
 from isthmus.simulator.network import Network
-from isthmus.trace.writer import ProcessLog
+from isthmus.trace.recorder import Recorder
 
 _HOLD_CASES = {
     "delivered": "held for a cause",
@@ -44,10 +43,10 @@ class Host:
         "doomed",
         "endpoint",
         "journal",
-        "log",
         "on_addressed",
         "on_batch",
         "pause",
+        "recorder",
         "view",
         "wake_at",
     )
@@ -55,12 +54,12 @@ class Host:
     def __init__(
         self,
         endpoint: Endpoint,
-        log: ProcessLog | None,
+        recorder: Recorder | None,
         on_batch: Callable[[Host, Batch], None],
         on_addressed: Callable[[Host, Delivered], None] | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.log = log
+        self.recorder = recorder
         self.on_batch = on_batch
         self.on_addressed = on_addressed
         self.alive = True
@@ -141,12 +140,28 @@ class World:
             host.endpoint.invariants()
         self._arm(host)
 
+    def send(
+        self,
+        host: Host,
+        accept: Callable[[Sequence[bytes], Nanos, Outbox], int],
+        payloads: Sequence[bytes],
+        destinations: Destinations | None = None,
+    ) -> None:
+        """One step in which an endpoint accepts messages of its application, by this method of it."""
+
+        def accept_and_record(now: Nanos, out: Outbox) -> None:
+            first = accept(payloads, now, out)
+            if host.recorder is not None:
+                host.recorder.sent(first, payloads, destinations, now)
+
+        self.step(host, accept_and_record)
+
     def crash(self, host: Host, why: str) -> None:
         host.alive = False
         self.crashed.add(host.id)
         self.on_end(host)
-        if host.log is not None:
-            host.log.event("crash", self.now, note=why)
+        if host.recorder is not None:
+            host.recorder.ended("crash", why, self.now)
 
     # Inside
 
@@ -195,21 +210,18 @@ class World:
         if host.journal is not None:
             for batch in out.stored:
                 host.journal += batch.messages
-        if host.log is not None:
-            for stage, batch in out.stages:
-                host.log.messages(stage, self.now, batch.messages, control_bytes(batch))
+        if host.recorder is not None:
+            host.recorder.step(out, self.now)
         for delivery in out.deliveries:
             if type(delivery) is Batch:
-                if host.log is not None:
-                    host.log.messages("deliver", self.now, delivery.messages, control_bytes(delivery))
                 host.on_batch(host, delivery)
             else:
                 assert isinstance(delivery, View)
                 self._view(host, delivery)
-        for delivered in out.addressed:
-            self._deliver(host, delivered)
-        if host.log is not None:
-            self._record(host, host.log, out)
+        if host.on_addressed is not None:
+            for delivered in out.addressed:
+                host.on_addressed(host, delivered)
+        self._notice_delays(out)
         if host.doomed is not None and self._dies_here(host, out):
             return
         for destinations, pdu in out.sends:
@@ -221,20 +233,8 @@ class World:
             self.on_end(host)
             left = out.stopped == "left"
             self.sometimes.reach("leave" if left else "exclusion")
-            if host.log is not None:
-                host.log.event("leave" if left else "crash", self.now, note=out.stopped)
-
-    def _deliver(self, host: Host, delivered: Delivered) -> None:
-        message, hop = delivered
-        if host.log is not None:
-            if isinstance(hop, Batch):
-                header = control_bytes(hop)
-            else:
-                header = 0 if hop is None else len(body_of(hop)) - len(message.payload)
-            names = tuple(str(self.names.name(each)) for each in message.destinations)
-            host.log.messages("deliver", self.now, [message], header, destinations=names)
-        if host.on_addressed is not None:
-            host.on_addressed(host, delivered)
+            if host.recorder is not None:
+                host.recorder.ended("leave" if left else "crash", out.stopped, self.now)
 
     def _dies_here(self, host: Host, out: Outbox) -> bool:
         """Crash in this step, with a share of its sends sent, if it is a step worth crashing in."""
@@ -297,25 +297,13 @@ class World:
             self.sometimes.reach("same members again")
         host.view = view
         self.on_view(host)
-        if host.log is not None:
-            members = tuple(str(self.names.name(member)) for member in view.members)
-            host.log.event("view", self.now, peer=str(view.number), destinations=members)
 
-    def _record(self, host: Host, log: ProcessLog, out: Outbox) -> None:
+    def _notice_delays(self, out: Outbox) -> None:
         for hold in out.holds:
             self.sometimes.reach(_HOLD_CASES[hold.reason])
-            awaited = self.names.name(hold.awaited)
-            note = f"waits until {hold.unit} {hold.number} of {awaited} is {hold.reason}"
-            log.messages("hold", self.now, hold.batch.messages, 0, peer=str(awaited), note=note)
         for carried in out.carried:
-            if carried.peer is None:
-                peer = f"link {carried.link}"
-            else:
+            if carried.peer is not None:
                 self.sometimes.reach("relay")
-                peer = str(self.names.name(carried.peer))
-            log.messages(carried.event, self.now, carried.messages, 0, peer=peer)
-        for batch in out.stable:
-            log.messages("stable", self.now, batch.messages, 0)
 
 
 def _no_links(link: LinkId, source: ProcessId, pdu: LinkPdu) -> None:
@@ -324,9 +312,3 @@ def _no_links(link: LinkId, source: ProcessId, pdu: LinkPdu) -> None:
 
 def _nobody_cares(host: Host) -> None:
     """Where nothing hangs on a process but itself."""
-
-
-def control_bytes(batch: Batch) -> int:
-    """The share of one message in everything that its batch carried besides payloads."""
-    payloads = sum(len(message.payload) for message in batch.messages)
-    return (len(body_of(batch)) - payloads) // max(1, len(batch.messages))

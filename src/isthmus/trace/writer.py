@@ -152,7 +152,7 @@ class ProcessLog:
         self.process = process
         self.role: Role = role
         self.next_index = 0
-        self._names = names
+        self.names = names
         self._recorded: list[Event | _Recorded] = []
         self._flush_rows = flush_rows
         self._flush_bytes = flush_bytes
@@ -204,13 +204,8 @@ class ProcessLog:
                 role=self.role,
                 index=self.next_index,
                 event=event,
-                origin_system=None,
-                origin_process=None,
-                origin_seq=None,
                 destinations=destinations,
                 peer=peer,
-                payload_bytes=None,
-                control_bytes=None,
                 time_ns=time_ns,
                 note=note,
             )
@@ -218,6 +213,11 @@ class ProcessLog:
         self.next_index += 1
         if self.next_index >= self._flush_at:
             self.flush()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether rows wait for the next flush."""
+        return bool(self._recorded)
 
     def flush(self) -> None:
         """Hand everything recorded so far to the sink.
@@ -244,7 +244,7 @@ class ProcessLog:
             for index, message in enumerate(messages, first_index):
                 origin = origins.get(message.origin)
                 if origin is None:
-                    origin = origins[message.origin] = self._names.name(message.origin)
+                    origin = origins[message.origin] = self.names.name(message.origin)
                 append(
                     Event(
                         run=run,

@@ -277,7 +277,7 @@ class Rig:
                 self.deliveries[self._names[slot]] = []
                 self.world.hosts[slot].on_batch = self._on_batch
         for host in self.world.hosts.values():
-            host.log = None
+            host.recorder = None
         for each in self._links:
             each.connect()
         self.world.run_until(LEAD_TIME)

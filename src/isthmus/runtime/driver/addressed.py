@@ -17,7 +17,7 @@ from isthmus.core.endpoint import Delivered, Endpoint
 from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.message import Addressed
 from isthmus.runtime.driver.endpoint import Driver, Ended
-from isthmus.runtime.driver.recorder import NO_RECORDER, Recorder, TraceRecorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotAccepting, PeersUnreachable, RuntimeProblem
 from isthmus.runtime.systems.group import SystemSpec
 from isthmus.runtime.transport.hello import group_tag
@@ -42,7 +42,9 @@ class AddressedEndpoint(Endpoint, Protocol):
 class AddressedDriver(Driver, ABC):
     """One process. `last_busy` is when something last kept it from being at rest."""
 
-    def __init__(self, process: AddressedEndpoint, mesh: Mesh, recorder: Recorder, on_message: OnMessage) -> None:
+    def __init__(
+        self, process: AddressedEndpoint, mesh: Mesh, recorder: LiveRecorder | None, on_message: OnMessage
+    ) -> None:
         super().__init__(process, mesh, recorder)
         self.on_message = on_message
         self.refusal = ""
@@ -80,7 +82,8 @@ class AddressedDriver(Driver, ABC):
             first = self._accept(destinations, payloads)
             self.accepted += len(payloads)
             # The outbox is carried out after this, so the send stands before everything that it causes.
-            self.recorder.sent_to(destinations, first, payloads)
+            if self.recorder is not None:
+                self.recorder.sent(first, payloads, destinations)
             self._carry_out()
         except Exception as error:
             self._broken(error)
@@ -135,7 +138,7 @@ class AddressedSite(ABC, Generic[AnyDriver]):
         self,
         process: ProcessId,
         listener: socket,
-        make_driver: Callable[[Mesh, Recorder], AnyDriver],
+        make_driver: Callable[[Mesh, LiveRecorder | None], AnyDriver],
         limits: Limits = DEFAULT_LIMITS,
     ) -> AnyDriver:
         """Start one process. Founders wait for one another first, as none can do its part alone."""
@@ -157,15 +160,15 @@ class AddressedSite(ABC, Generic[AnyDriver]):
         driver.start()
         return driver
 
-    def _recorder(self, process: ProcessId) -> Recorder:
+    def _recorder(self, process: ProcessId) -> LiveRecorder | None:
         spec, name = self.spec, self.names.name(process)
         if spec.trace is None:
-            return NO_RECORDER
+            return None
         try:
             log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, "app", self.names)
         except TraceError as error:
             raise RuntimeProblem(str(error)) from error
-        return TraceRecorder(process, log, self.names, joining=False, sync=spec.trace_sync)
+        return LiveRecorder(process, log, sync=spec.trace_sync)
 
     @property
     def is_whole(self) -> bool:

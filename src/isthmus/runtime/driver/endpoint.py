@@ -1,7 +1,7 @@
 """Runs one endpoint in an asyncio event loop: its clock, its network, its timer.
 
-A step is: one input method of the endpoint, then its outbox carried out in the order that the contract gives
-(`core/endpoint.py`). Steps never nest. What a step sends is encoded once per multicast and leaves with everything
+A step is: one input method of the endpoint, then its outbox recorded and carried out in the order that the contract
+gives (`core/endpoint.py`). Steps never nest. What a step sends is encoded once per multicast and leaves with everything
 else of this iteration of the event loop (`mesh.py`).
 
 The endpoint's clock stands still while this OS process does not run (it was stopped, swapped out, or busy with
@@ -26,8 +26,9 @@ from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.wire.join import LinkPdu
 from isthmus.core.wire.pdu import Pdu
-from isthmus.runtime.driver.recorder import NO_RECORDER, Ending, Recorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.transport.carrier import Carrier
+from isthmus.trace.recorder import Ending
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Ended(NamedTuple):
 class Driver:
     """Runs `endpoint` over `mesh`. `MemberDriver` adds what an application sees of it."""
 
-    def __init__(self, endpoint: Endpoint, mesh: Carrier, recorder: Recorder = NO_RECORDER) -> None:
+    def __init__(self, endpoint: Endpoint, mesh: Carrier, recorder: LiveRecorder | None = None) -> None:
         self.endpoint = endpoint
         self.mesh = mesh
         self.recorder = recorder
@@ -130,18 +131,18 @@ class Driver:
     def _carry_out(self) -> None:
         """Do what the endpoint wants done, in the order of the outbox's fields, and leave the outbox empty."""
         out = self._out
-        if out.stages:
-            self.recorder.staged(out.stages)
+        if out.stored:
+            self._store(out.stored)
+        if self.recorder is not None:
+            self.recorder.step(out)
         if out.deliveries:
             self._deliver(out.deliveries)
         if out.addressed:
             self._deliver_addressed(out.addressed)
         if out.stable:
             self._have_become_stable(out.stable)
-        if out.holds:
-            self.recorder.held(out.holds)
-        if out.carried:
-            self.recorder.carried(out.carried)
+        if out.settled:
+            self._have_settled(out.settled)
         if out.sends:
             send = self.mesh.send
             for destinations, pdu in out.sends:
@@ -153,19 +154,20 @@ class Driver:
         out.clear()
         self._step_done()
 
+    def _store(self, batches: list[Batch]) -> None:
+        """Keep what this process holds from now on: see `GatewayDriver`."""
+
     def _deliver(self, deliveries: list[Batch | View]) -> None:
-        for item in deliveries:
-            if isinstance(item, View):
-                self.recorder.view(item)
-            else:
-                self.recorder.delivered(item)
+        """Give batches and changes of view to the application."""
 
     def _deliver_addressed(self, deliveries: list[Delivered]) -> None:
-        self.recorder.addressed(deliveries)
+        """Give messages that are for some processes only to the application."""
 
     def _have_become_stable(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            self.recorder.stable(batch)
+        """Own batches are finished with everywhere."""
+
+    def _have_settled(self, settled: list[tuple[ProcessId, int]]) -> None:
+        """Anybody's batches are, as far as it is known here."""
 
     def _onto_links(self, links: list[tuple[LinkId, LinkPdu]]) -> None:
         raise TypeError(f"{self.mesh.me.label} has no links: only a gateway is run with some")
@@ -202,5 +204,6 @@ class Driver:
             self.ended = ended
             if self._timer is not None:
                 self._timer.cancel()
-            self.recorder.ended(*ended)
+            if self.recorder is not None:
+                self.recorder.ended(*ended)
             self._end_of_it.set_result(ended)

@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any
 
-from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.member import GatewayMember
 from isthmus.runtime.driver.endpoint import Ended
 from isthmus.runtime.driver.member import MemberDriver, Stopped
-from isthmus.runtime.driver.recorder import NO_RECORDER, Recorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.journal import Journal
 from isthmus.runtime.link.link import LinkCallbacks
 from isthmus.runtime.link.links import Links
@@ -39,7 +38,7 @@ class GatewayDriver(MemberDriver):
         self,
         member: GatewayMember,
         mesh: Carrier,
-        recorder: Recorder = NO_RECORDER,
+        recorder: LiveRecorder | None = None,
         *,
         make_links: LinksFactory,
         journal: Journal | None = None,
@@ -86,17 +85,22 @@ class GatewayDriver(MemberDriver):
 
     # Out of it.
 
-    def _carry_out(self) -> None:
+    def _store(self, batches: list[Batch]) -> None:
+        """Write down what we hold before anybody hears that we do."""
         if self._journal is not None:
-            self._keep(self._journal, self._out)
-        super()._carry_out()
+            self._journal.store(batches)
 
-    def _keep(self, journal: Journal, out: Outbox) -> None:
-        """Write down what we hold before anybody hears that we do; now and then, what nobody needs any more."""
-        if out.stored:
-            journal.store(out.stored)
-        self._has_news = self._has_news or bool(out.settled)
-        if self._has_news and monotonic_ns() - self._noted_at > NOTE_EVERY:
+    def _have_settled(self, settled: list[tuple[ProcessId, int]]) -> None:
+        self._has_news = self._journal is not None
+
+    def _step_done(self) -> None:
+        super()._step_done()
+        if self._has_news and self._journal is not None and self.ended is None:
+            self._note(self._journal)
+
+    def _note(self, journal: Journal) -> None:
+        """Write down, now and then, what nobody needs any more."""
+        if monotonic_ns() - self._noted_at > NOTE_EVERY:
             self._noted_at = monotonic_ns()
             self._has_news = False
             journal.note(self.gateway.gateway.done())

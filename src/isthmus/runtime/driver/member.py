@@ -20,7 +20,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Batch, Message
 from isthmus.runtime.driver.endpoint import Driver, Ended
 from isthmus.runtime.driver.handover import HandOver
-from isthmus.runtime.driver.recorder import NO_RECORDER, Recorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotAccepting, NotStable
 from isthmus.runtime.transport.carrier import Carrier
 
@@ -65,7 +65,7 @@ class MemberDriver(Driver):
         self,
         member: Member,
         mesh: Carrier,
-        recorder: Recorder = NO_RECORDER,
+        recorder: LiveRecorder | None = None,
         *,
         on_batch: Callable[[Batch], None] | None = None,
         on_view: Callable[[View], None] | None = None,
@@ -182,7 +182,8 @@ class MemberDriver(Driver):
                 self._bytes_to_broadcast = 0
                 first = member.broadcast(payloads, now, out)
                 assert first + len(payloads) == self.accepted + 1, "sequence numbers are not those promised by send"
-                self.recorder.sent(first, payloads)
+                if self.recorder is not None:
+                    self.recorder.sent(first, payloads)
             if self._to_relay:
                 messages, self._to_relay = self._to_relay, []
                 member.relay(messages, now, out)
@@ -193,16 +194,14 @@ class MemberDriver(Driver):
     # Out of the system to the application.
 
     def _deliver(self, deliveries: list[Batch | View]) -> None:
-        recorder, on_batch = self.recorder, self._on_batch
+        on_batch = self._on_batch
         for item in deliveries:
             if isinstance(item, View):
-                recorder.view(item)
                 if self._on_view is not None:
                     self._on_view(item)
                 if on_batch is None:
                     self.deliveries.put(item)
                 continue
-            recorder.delivered(item)
             if on_batch is not None:
                 on_batch(item)
                 if self._driver_confirms:
@@ -230,7 +229,6 @@ class MemberDriver(Driver):
     def _have_become_stable(self, batches: list[Batch]) -> None:
         me = self.member.id
         for batch in batches:
-            self.recorder.stable(batch)
             for message in reversed(batch.messages):
                 if message.origin == me:
                     self.stable_through = message.seq

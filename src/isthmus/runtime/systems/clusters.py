@@ -17,7 +17,7 @@ from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
-from isthmus.runtime.driver.recorder import Recorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.systems.group import SystemSpec
 from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
@@ -30,7 +30,9 @@ RETRY_AFTER = 200 * MILLISECOND
 class ClusterDriver(AddressedDriver):
     """One process of a system of clusters."""
 
-    def __init__(self, process: ClusterProcess, on_message: OnMessage, mesh: Mesh, recorder: Recorder) -> None:
+    def __init__(
+        self, process: ClusterProcess, on_message: OnMessage, mesh: Mesh, recorder: LiveRecorder | None
+    ) -> None:
         super().__init__(process, mesh, recorder, on_message)
         self.process = process
 

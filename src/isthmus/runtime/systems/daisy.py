@@ -21,7 +21,7 @@ from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.join.member import GatewayMember
 from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.driver.member import MemberDriver
-from isthmus.runtime.driver.recorder import Recorder
+from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.systems.group import SystemSpec, group_settings
 from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
@@ -35,7 +35,7 @@ thousand a second of each process; what a new server has to see through stays sh
 class DaisyDriver(AddressedDriver):
     """One process of a daisy."""
 
-    def __init__(self, process: DaisyProcess, on_message: OnMessage, mesh: Mesh, recorder: Recorder) -> None:
+    def __init__(self, process: DaisyProcess, on_message: OnMessage, mesh: Mesh, recorder: LiveRecorder | None) -> None:
         super().__init__(process, mesh, recorder, on_message)
         self.process = process
 
@@ -82,7 +82,7 @@ class DaisySite(AddressedSite[DaisyDriver]):
         """Start one process."""
         settings = group_settings(self.spec)
 
-        def make(mesh: Mesh, recorder: Recorder) -> DaisyDriver:
+        def make(mesh: Mesh, recorder: LiveRecorder | None) -> DaisyDriver:
             # Silence counts from here: until all could be reached, it meant that somebody was still starting.
             endpoint = DaisyProcess(process, self.tree, settings, monotonic_ns())
             return DaisyDriver(endpoint, on_message, mesh, recorder)

@@ -34,7 +34,7 @@ from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.order import ORDERS
 from isthmus.runtime.driver.member import Confirms, MemberDriver
-from isthmus.runtime.driver.recorder import FLUSH_AFTER, NO_RECORDER, PART_AFTER, Recorder, TraceRecorder
+from isthmus.runtime.driver.recorder import FLUSH_AFTER, PART_AFTER, LiveRecorder
 from isthmus.runtime.problems import PeersUnreachable, RuntimeProblem
 from isthmus.runtime.systems.acknowledged import AcknowledgedSpec, provide
 from isthmus.runtime.transport.address import Address
@@ -44,6 +44,7 @@ from isthmus.runtime.transport.hub import Hub
 from isthmus.runtime.transport.medium import Medium
 from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
+from isthmus.trace.recorder import Beginning
 from isthmus.trace.schema import Role, TraceError
 from isthmus.trace.writer import TraceFormat, open_log
 
@@ -205,20 +206,17 @@ def _first_view(spec: SystemSpec, member: Member) -> View:
     return group.view if isinstance(group, DaisyMember) else View(1, spec.founders())
 
 
-def _recorder(spec: SystemSpec, process: ProcessId, names: Directory, first_view: View | None, role: Role) -> Recorder:
+def _recorder(
+    spec: SystemSpec, process: ProcessId, names: Directory, first_view: View | None, role: Role
+) -> LiveRecorder | None:
     if spec.trace is None:
-        return NO_RECORDER
+        return None
     name = names.name(process)
     try:
         process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
     except TraceError as error:
         raise RuntimeProblem(str(error)) from error
     # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
-    is_first = first_view is not None and not spec.life
+    how: Beginning = "join" if first_view is None or spec.life else "start"
     flush_after = FLUSH_AFTER if spec.trace_format == "jsonl" else PART_AFTER
-    recorder = TraceRecorder(
-        process, process_log, names, joining=not is_first, sync=spec.trace_sync, flush_after=flush_after
-    )
-    if first_view is not None:
-        recorder.view(first_view)
-    return recorder
+    return LiveRecorder(process, process_log, how, first_view, sync=spec.trace_sync, flush_after=flush_after)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import TypeAlias
 
-from isthmus.core.endpoint import Delivered, Outbox
+from isthmus.core.endpoint import Delivered
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
+from isthmus.core.message import Batch
 from isthmus.hierarchy.clusters.process import ClusterProcess
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.simulator.faults.plan import FaultPlan, draw_plan
@@ -19,7 +20,7 @@ from isthmus.simulator.workload import THINKING, Application
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Workload
-from isthmus.trace.writer import ProcessLog
+from isthmus.trace.recorder import Recorder
 
 Writer: TypeAlias = ClusterProcess | DaisyProcess
 
@@ -69,29 +70,15 @@ class AddressedApplication(Application, ABC):
                 continue
             size = self.rng.randint(self.workload.minimum_size, self.workload.maximum_size)
             payload = bytes((min(depth, 255),)) + before.to_bytes(2, "big") + bytes(max(0, size - 3))
-            self.world.step(host, self._put, host, endpoint, everybody, payload)
+            if isinstance(endpoint, ClusterProcess):
+                accept = partial(endpoint.send, everybody[0])
+            else:
+                accept = partial(endpoint.send, everybody)
+            self.world.send(host, accept, [payload], everybody)
 
     @abstractmethod
     def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
         """Whom a message for this process is for; nobody, if its sender knows none of them."""
-
-    def _put(
-        self,
-        host: Host,
-        endpoint: Writer,
-        targets: tuple[ProcessId, ...],
-        payload: bytes,
-        now: Nanos,
-        out: Outbox,
-    ) -> None:
-        if isinstance(endpoint, ClusterProcess):
-            seq = endpoint.send(targets[0], [payload], now, out)
-        else:
-            seq = endpoint.send(targets, [payload], now, out)
-        if host.log is not None:
-            # The outbox is carried out after this, so the send stands before everything that it causes.
-            names = tuple(str(self.world.names.name(each)) for each in targets)
-            host.log.messages("send", now, [Addressed(host.id, seq, payload, targets)], 0, destinations=names)
 
 
 class AddressedSystem(ABC):
@@ -117,7 +104,7 @@ class AddressedSystem(ABC):
 
     def _start(
         self,
-        make: Callable[[ProcessId, ProcessLog], Host],
+        make: Callable[[ProcessId, Recorder], Host],
         open_log: OpenLog,
         late: Mapping[str, Nanos] = MappingProxyType({}),
     ) -> None:
@@ -126,9 +113,9 @@ class AddressedSystem(ABC):
         sending = None if senders is None else {sender.process for sender in senders}
 
         def begin(name: str, slot: ProcessId) -> None:
-            log = open_log(slot, "app")
-            log.event("start", self.world.now)
-            host = make(slot, log)
+            recorder = open_log(slot, "app")
+            recorder.began("start", None, self.world.now)
+            host = make(slot, recorder)
             self.world.start(host)
             if sending is None or name in sending:
                 self.application.begin(host)

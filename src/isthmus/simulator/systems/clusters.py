@@ -26,7 +26,7 @@ from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Simulation
-from isthmus.trace.writer import ProcessLog
+from isthmus.trace.recorder import Recorder
 
 WINDOW = 12
 """Frames without acknowledgement: small, so that back-pressure is met in short runs."""
@@ -78,9 +78,9 @@ class SimulatedClusters(AddressedSystem):
         self._settings = ClusterSettings(2 * system.heartbeat, WINDOW if tight else ClusterSettings().window)
         self._start(self._make, open_log)
 
-    def _make(self, slot: ProcessId, log: ProcessLog) -> Host:
+    def _make(self, slot: ProcessId, recorder: Recorder) -> Host:
         endpoint = ClusterProcess(slot, self.tree, self._settings)
-        return Host(endpoint, log, no_batches, self.application.on_addressed)
+        return Host(endpoint, recorder, no_batches, self.application.on_addressed)
 
     def beyond_the_model(self) -> str:
         """Who has crashed: only the processes on its way have a message, so nothing is promised any more."""

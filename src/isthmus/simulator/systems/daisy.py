@@ -22,7 +22,7 @@ from isthmus.simulator.systems.addressed import AddressedApplication, AddressedS
 from isthmus.simulator.systems.kind import OpenLog
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
-from isthmus.trace.writer import ProcessLog
+from isthmus.trace.recorder import Recorder
 
 WINDOW = 12
 """Own messages that are not stable everywhere: small, so that back-pressure is met in short runs."""
@@ -69,9 +69,9 @@ class SimulatedDaisy(AddressedSystem):
         rng = Random(f"newcomers {seed} {self.system.name}")
         return {name: rng.randrange(self.simulation.duration) for name in self.system.standby}
 
-    def _make(self, slot: ProcessId, log: ProcessLog) -> Host:
+    def _make(self, slot: ProcessId, recorder: Recorder) -> Host:
         endpoint = DaisyProcess(slot, self.tree, self._settings, self.world.now)
-        host = Host(endpoint, log, no_batches, self.application.on_addressed)
+        host = Host(endpoint, recorder, no_batches, self.application.on_addressed)
         host.view = endpoint.current.view()
         self._generations[slot] = endpoint.tree.generation
         return host

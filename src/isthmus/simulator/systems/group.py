@@ -114,15 +114,12 @@ class SimulatedSystem:
     def _start(self, slot: int, *, joining: bool) -> None:
         process = incarnation_of(slot, self._incarnations.get(slot, 0))
         is_gateway = slot in self.gateways
-        log = self._open_log(process, "gateway" if is_gateway else "app")
-        host = Host(self._endpoint(process, is_gateway, joining), log, self._on_batch(is_gateway))
+        recorder = self._open_log(process, "gateway" if is_gateway else "app")
+        host = Host(self._endpoint(process, is_gateway, joining), recorder, self._on_batch(is_gateway))
         if is_gateway and self.settings.keepers:
             self.lives.open_journal(host)
-        log.event("join" if joining or self.lives.life else "start", self.world.now)
-        if not joining:
-            host.view = self._first_view(host)
-            members = tuple(str(self.world.names.name(member)) for member in host.view.members)
-            log.event("view", self.world.now, peer=str(host.view.number), destinations=members)
+        host.view = None if joining else self._first_view(host)
+        recorder.began("join" if joining or self.lives.life else "start", host.view, self.world.now)
         self.world.start(host)
         if slot in self._senders:
             self.application.begin(host)

@@ -11,10 +11,10 @@ from isthmus.core.ids import ProcessId
 from isthmus.simulator.world import World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Simulation
+from isthmus.trace.recorder import Recorder
 from isthmus.trace.schema import Event, Role
-from isthmus.trace.writer import ProcessLog
 
-OpenLog: TypeAlias = Callable[[ProcessId, Role], ProcessLog]
+OpenLog: TypeAlias = Callable[[ProcessId, Role], Recorder]
 
 
 class Simulated(Protocol):
