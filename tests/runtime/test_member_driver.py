@@ -12,11 +12,12 @@ from flood_member import FloodMember
 from runtime_support import GROUP, PATIENCE, Flood, flood, run_test, soon, until
 
 from isthmus.core.endpoint import Outbox
-from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessName
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.message import MAX_PAYLOAD, Batch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.driver import endpoint as driver_module
-from isthmus.runtime.driver.member import STEP_MESSAGES, MemberDriver
+from isthmus.runtime.driver.member import MemberDriver
+from isthmus.runtime.driver.process import STEP_MESSAGES
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotAccepting, NotStable
 from isthmus.runtime.transport.address import LOOPBACK, Address, listen

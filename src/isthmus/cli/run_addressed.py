@@ -15,9 +15,9 @@ from isthmus.cli.console import HOLDS, VIOLATED, Output, err, print_json, table
 from isthmus.cli.load import TICK, Load
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Addressed
-from isthmus.runtime.driver.addressed import AddressedSite, AnyDriver
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import NotAccepting
+from isthmus.runtime.systems.addressed import AddressedSite, AnyDriver
 from isthmus.runtime.systems.clusters import ClusterDriver, ClusterSite
 from isthmus.runtime.systems.daisy import DaisyDriver, DaisySite
 

@@ -3,9 +3,6 @@
 Back-pressure goes from end to end. `send` waits while the member has no credit; credit comes back as messages become
 stable; a message becomes stable when the application of every member has finished with it. So one slow
 application slows all senders down to its pace, and nothing piles up anywhere.
-
-Sends of one iteration of the event loop go out as one batch: under load that is what makes it fast, and an idle
-process waits for nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +12,12 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple, TypeAlias
 
-from isthmus.core.endpoint import Member, View
-from isthmus.core.ids import ProcessId
-from isthmus.core.message import MAX_PAYLOAD, Batch, Message
-from isthmus.runtime.driver.endpoint import Driver, Ended
+from isthmus.core.endpoint import Destinations, Member, View
+from isthmus.core.ids import Nanos, ProcessId
+from isthmus.core.message import Batch, Message
+from isthmus.runtime.driver.endpoint import Ended
 from isthmus.runtime.driver.handover import HandOver
+from isthmus.runtime.driver.process import ProcessDriver, wake
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotAccepting, NotStable
 from isthmus.runtime.transport.carrier import Carrier
@@ -29,10 +27,6 @@ Confirms: TypeAlias = Literal["driver", "member", "application"]
 
 CONSUMER_PATIENCE = 1.0
 """Seconds for which a process that stops waits for its application to ask for the next delivery."""
-
-STEP_MESSAGES = 1024
-STEP_BYTES = 1 << 20
-"""What is accepted in one iteration of the event loop before `send` waits for the next."""
 
 
 class Stopped(NamedTuple):
@@ -49,8 +43,8 @@ class Stopped(NamedTuple):
         return f"{self.ended.why}; not known to be stable: {which}"
 
 
-class MemberDriver(Driver):
-    """A driver with an application on top.
+class MemberDriver(ProcessDriver):
+    """A driver of a process that broadcasts, with its application on top.
 
     Deliveries go to `on_batch`, called synchronously, where one is given: the fast way. Otherwise they wait in
     `deliveries` to be iterated over. `confirms` says who finishes with a batch: the `driver`, after the call or when
@@ -74,20 +68,13 @@ class MemberDriver(Driver):
         super().__init__(member, mesh, recorder)
         self.member = member
         self.deliveries = HandOver(self._finished_with)
-        self.accepted = 0
         self.stable_through = 0
         self._on_batch = on_batch
         self._on_view = on_view
         self._driver_confirms = confirms == "driver"
         self._nobody_consumes = False
-        self._refusal = ""
-        self._to_broadcast: list[bytes] = []
-        self._bytes_to_broadcast = 0
         self._to_relay: list[Message] = []
         self._to_confirm: dict[ProcessId, int] = {}
-        self._step_scheduled = False
-        self._turn = asyncio.Lock()
-        self._credit_waiter: asyncio.Future[None] | None = None
         self._stability_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
     # From the application into the system.
@@ -98,56 +85,18 @@ class MemberDriver(Driver):
         When it returns, all of them are accepted: `stop` will see them through. A call that is cancelled or
         refused midway has accepted the first few.
         """
-        for payload in payloads:
-            if type(payload) is not bytes:
-                raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
-            if len(payload) > MAX_PAYLOAD:
-                raise ValueError(f"a payload of {len(payload)} bytes is larger than {MAX_PAYLOAD}: send it in pieces")
-        if not self._turn.locked() and len(payloads) <= self._room():
-            return self._accept(payloads)
-        async with self._turn:
-            first = self.accepted + 1
-            while len(payloads) > (room := self._room()):
-                if room > 0:
-                    self._accept(payloads[:room], first)
-                    payloads = payloads[room:]
-                elif not self._refusal:
-                    self._credit_waiter = self._loop.create_future()
-                    await self._credit_waiter
-                else:
-                    break
-            self._accept(payloads, first)
-            return first
+        return await self._send(payloads)
 
-    def _room(self) -> int:
-        """How many more messages may be accepted now.
-
-        One step takes a bounded number, so that a caller that never pauses does not keep others waiting.
-        """
-        queued = len(self._to_broadcast)
-        if queued >= STEP_MESSAGES or self._bytes_to_broadcast >= STEP_BYTES:
-            return 0
-        return self.member.credit() - queued
-
-    def _accept(self, payloads: Sequence[bytes], first: int | None = None) -> int:
-        """Promise to broadcast. The sequence numbers follow from the count, since nobody else broadcasts here."""
-        begin = self.accepted + 1
-        if self._refusal:
-            raise NotAccepting(self._refusal, begin - first if first else 0)
-        if payloads:
-            self._soon()
-            self._to_broadcast.extend(payloads)
-            self._bytes_to_broadcast += sum(map(len, payloads))
-            self.accepted += len(payloads)
-        return begin
+    def _put(self, destinations: Destinations | None, payloads: Sequence[bytes], now: Nanos) -> int:
+        return self.member.broadcast(payloads, now, self._out)
 
     def relay(self, messages: Sequence[Message]) -> None:
         """Broadcast messages that were born elsewhere, under the ids that they have.
 
         It never waits: gateways, for whom it is, mind `credit` themselves.
         """
-        if self._refusal:
-            raise NotAccepting(self._refusal)
+        if self.refusal:
+            raise NotAccepting(self.refusal)
         self._soon()
         self._to_relay.extend(messages)
 
@@ -160,36 +109,16 @@ class MemberDriver(Driver):
         self._to_confirm[sender] = number
         self._soon()
 
-    def _soon(self) -> None:
-        if not self._step_scheduled:
-            self._step_scheduled = True
-            self._loop.call_soon(self._step)
-
-    def _step(self) -> None:
-        """One step for everything that the application wanted in this iteration of the event loop."""
-        self._step_scheduled = False
-        if self.ended is not None:
-            return
+    def _take_in(self, now: Nanos) -> None:
         member, out = self.member, self._out
-        try:
-            now = self._now()
-            if self._to_confirm:
-                for sender, number in self._to_confirm.items():
-                    member.confirm(sender, number, now, out)
-                self._to_confirm.clear()
-            if self._to_broadcast:
-                payloads, self._to_broadcast = self._to_broadcast, []
-                self._bytes_to_broadcast = 0
-                first = member.broadcast(payloads, now, out)
-                assert first + len(payloads) == self.accepted + 1, "sequence numbers are not those promised by send"
-                if self.recorder is not None:
-                    self.recorder.sent(first, payloads)
-            if self._to_relay:
-                messages, self._to_relay = self._to_relay, []
-                member.relay(messages, now, out)
-            self._carry_out()
-        except Exception as error:
-            self._broken(error)
+        if self._to_confirm:
+            for sender, number in self._to_confirm.items():
+                member.confirm(sender, number, now, out)
+            self._to_confirm.clear()
+        super()._take_in(now)
+        if self._to_relay:
+            messages, self._to_relay = self._to_relay, []
+            member.relay(messages, now, out)
 
     # Out of the system to the application.
 
@@ -235,13 +164,7 @@ class MemberDriver(Driver):
                     break
         waiters = self._stability_waiters
         while waiters and waiters[0][0] <= self.stable_through:
-            _wake(heappop(waiters)[2])
-
-    def _step_done(self) -> None:
-        super()._step_done()
-        if self._credit_waiter is not None and self._room() > 0:
-            _wake(self._credit_waiter)
-            self._credit_waiter = None
+            wake(heappop(waiters)[2])
 
     # Stopping.
 
@@ -250,10 +173,8 @@ class MemberDriver(Driver):
 
         An application that does not ask for its next delivery for `patience` seconds is from here on taken for gone.
         """
-        if not self._refusal:
-            self._refusal = why
-            if self._credit_waiter is not None:
-                _wake(self._credit_waiter)
+        if not self.refusal:
+            super().stop_accepting(why)
             if self.ended is None and self._on_batch is None:
                 self._look_after_consumer(patience, asked=0)
 
@@ -299,14 +220,8 @@ class MemberDriver(Driver):
 
     def _end(self, ended: Ended) -> None:
         super()._end(ended)
-        self.stop_accepting(f"it has ended ({ended.why})")
         self.deliveries.end()
         while self._stability_waiters:
             seq, _, waiter = heappop(self._stability_waiters)
             if not waiter.done():
                 waiter.set_exception(NotStable(seq, ended.why))
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

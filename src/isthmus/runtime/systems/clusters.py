@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from functools import partial
 from socket import socket
 
-from isthmus.core.ids import MILLISECOND, ProcessId
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.endpoint import Destinations
+from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
-from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.driver.recorder import LiveRecorder
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.systems.group import SystemSpec
-from isthmus.runtime.transport.mesh import Mesh
+from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import System, Topology
 
@@ -31,21 +31,20 @@ class ClusterDriver(AddressedDriver):
     """One process of a system of clusters."""
 
     def __init__(
-        self, process: ClusterProcess, on_message: OnMessage, mesh: Mesh, recorder: LiveRecorder | None
+        self, process: ClusterProcess, on_message: OnMessage, mesh: Carrier, recorder: LiveRecorder | None
     ) -> None:
         super().__init__(process, mesh, recorder, on_message)
         self.process = process
 
     async def send(self, destination: ProcessId, *payloads: bytes) -> int:
         """Send to one process, as soon as there is credit. Returns the sequence number of the first."""
-        return await self.send_to((destination,), payloads, MAX_PAYLOAD)
+        return await self._send(payloads, (destination,))
 
-    def _accept(self, destinations: tuple[ProcessId, ...], payloads: Sequence[bytes]) -> int:
-        (destination,) = destinations
-        return self.process.send(destination, payloads, self._now(), self._out)
+    def _put(self, destinations: Destinations | None, payloads: Sequence[bytes], now: Nanos) -> int:
+        assert destinations is not None, "a message for everybody"
+        return self.process.send(destinations[0], payloads, now, self._out)
 
-    @property
-    def is_quiet(self) -> bool:
+    def _is_at_rest(self) -> bool:
         """Whether everything has been acknowledged that went from here, and nothing waits here."""
         return not self.process.channels.unacknowledged() and next(self.process.waiting(), None) is None
 

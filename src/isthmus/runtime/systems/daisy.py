@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from socket import socket
 from time import monotonic_ns
 
-from isthmus.core.ids import ProcessId
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.endpoint import Destinations
+from isthmus.core.ids import Nanos, ProcessId
 from isthmus.hierarchy.daisy.member import DaisyMember
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.join.member import GatewayMember
-from isthmus.runtime.driver.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.driver.recorder import LiveRecorder
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.systems.group import SystemSpec, group_settings
-from isthmus.runtime.transport.mesh import Mesh
+from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import System, Topology
 
@@ -35,7 +35,9 @@ thousand a second of each process; what a new server has to see through stays sh
 class DaisyDriver(AddressedDriver):
     """One process of a daisy."""
 
-    def __init__(self, process: DaisyProcess, on_message: OnMessage, mesh: Mesh, recorder: LiveRecorder | None) -> None:
+    def __init__(
+        self, process: DaisyProcess, on_message: OnMessage, mesh: Carrier, recorder: LiveRecorder | None
+    ) -> None:
         super().__init__(process, mesh, recorder, on_message)
         self.process = process
 
@@ -44,13 +46,13 @@ class DaisyDriver(AddressedDriver):
         chosen = tuple(sorted(set(destinations)))
         if not chosen or not self.process.tree.knows(chosen):
             raise ValueError(f"a message to {chosen}: name one or more processes of this system")
-        return await self.send_to(chosen, payloads, MAX_PAYLOAD)
+        return await self._send(payloads, chosen)
 
-    def _accept(self, destinations: tuple[ProcessId, ...], payloads: Sequence[bytes]) -> int:
-        return self.process.send(destinations, payloads, self._now(), self._out)
+    def _put(self, destinations: Destinations | None, payloads: Sequence[bytes], now: Nanos) -> int:
+        assert destinations is not None, "a message for everybody"
+        return self.process.send(destinations, payloads, now, self._out)
 
-    @property
-    def is_quiet(self) -> bool:
+    def _is_at_rest(self) -> bool:
         """Whether everything is stable that was sent here, or kept here for others, and nothing is held."""
         return self.process.is_quiet
 
@@ -82,7 +84,7 @@ class DaisySite(AddressedSite[DaisyDriver]):
         """Start one process."""
         settings = group_settings(self.spec)
 
-        def make(mesh: Mesh, recorder: LiveRecorder | None) -> DaisyDriver:
+        def make(mesh: Carrier, recorder: LiveRecorder | None) -> DaisyDriver:
             # Silence counts from here: until all could be reached, it meant that somebody was still starting.
             endpoint = DaisyProcess(process, self.tree, settings, monotonic_ns())
             return DaisyDriver(endpoint, on_message, mesh, recorder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
@@ -33,6 +33,7 @@ from isthmus.join.member import GatewayMember, Group
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.order import ORDERS
+from isthmus.runtime.driver.endpoint import Driver
 from isthmus.runtime.driver.member import Confirms, MemberDriver
 from isthmus.runtime.driver.recorder import FLUSH_AFTER, PART_AFTER, LiveRecorder
 from isthmus.runtime.problems import PeersUnreachable, RuntimeProblem
@@ -50,6 +51,8 @@ from isthmus.trace.writer import TraceFormat, open_log
 
 OrderName: TypeAlias = Literal["fifo", "causal", "total"]
 Delivery: TypeAlias = Literal["uniform", "fast"]
+
+AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,7 +155,32 @@ async def start_member(
     make_member: MemberFactory = group_member,
     make_driver: Callable[..., MemberDriver] = MemberDriver,
 ) -> MemberDriver:
-    """Start one process of a system, listening on `listener`.
+    """Start one process of a system that broadcasts, listening on `listener`."""
+    confirmed_by: Confirms = confirms or ("driver" if on_batch is None else "member")
+
+    def make(mesh: Carrier) -> MemberDriver:
+        member = make_member(spec, process, joining, confirmed_by)
+        # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
+        how: Beginning = "join" if joining or spec.life else "start"
+        recorder = open_recorder(spec, process, how, None if joining else _first_view(spec, member), role)
+        driver = make_driver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirmed_by)
+        if isinstance(mesh, Medium):
+            mesh.on_lost = driver.kill
+        return driver
+
+    return await start_driver(spec, process, listener, make, joining=joining, limits=limits)
+
+
+async def start_driver(
+    spec: SystemSpec,
+    process: ProcessId,
+    listener: socket.socket,
+    make: Callable[[Carrier], AnyDriver],
+    *,
+    joining: bool,
+    limits: Limits,
+) -> AnyDriver:
+    """Connect one process with the others, and let the driver run that `make` puts on top of that.
 
     Founding members wait for one another first: until all can be reached, silence means that somebody is still
     starting, and must not be taken for a crash. A process that joins needs only somebody who answers.
@@ -166,17 +194,10 @@ async def start_member(
             missing = await mesh.reach(others, spec.start_within)
             if missing:
                 raise PeersUnreachable(str(names.name(process)), list(map(str, missing)), spec.start_within)
-        if confirms is None:
-            confirms = "driver" if on_batch is None else "member"
-        member = make_member(spec, process, joining, confirms)
-        first_view = None if joining else _first_view(spec, member)
-        recorder = _recorder(spec, process, names, first_view, role)
+        driver = make(mesh)
     except BaseException:
         mesh.abort()
         raise
-    driver = make_driver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirms)
-    if isinstance(mesh, Medium):
-        mesh.on_lost = driver.kill
     driver.start()
     return driver
 
@@ -206,17 +227,17 @@ def _first_view(spec: SystemSpec, member: Member) -> View:
     return group.view if isinstance(group, DaisyMember) else View(1, spec.founders())
 
 
-def _recorder(
-    spec: SystemSpec, process: ProcessId, names: Directory, first_view: View | None, role: Role
+def open_recorder(
+    spec: SystemSpec, process: ProcessId, how: Beginning, view: View | None, role: Role
 ) -> LiveRecorder | None:
+    """Begin the trace of one process, if the system is to be traced."""
     if spec.trace is None:
         return None
+    names = spec.directory()
     name = names.name(process)
     try:
         process_log = open_log(spec.trace, spec.trace_format, spec.run, name.system, name.process, role, names)
     except TraceError as error:
         raise RuntimeProblem(str(error)) from error
-    # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
-    how: Beginning = "join" if first_view is None or spec.life else "start"
     flush_after = FLUSH_AFTER if spec.trace_format == "jsonl" else PART_AFTER
-    return LiveRecorder(process, process_log, how, first_view, sync=spec.trace_sync, flush_after=flush_after)
+    return LiveRecorder(process, process_log, how, view, sync=spec.trace_sync, flush_after=flush_after)
