@@ -22,7 +22,7 @@ from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.simulator.campaign import Played, Player, play_seed, run_seed
 from isthmus.trace.account import Account, Failure
-from isthmus.trace.parquet import read_part
+from isthmus.trace.rows import Stretch, read_rows
 from isthmus.trace.schema import TraceError
 
 if TYPE_CHECKING:
@@ -106,9 +106,8 @@ def test_a_trace_that_cannot_be_written_ends_the_campaign_in_one_line(spark: Spa
 
 def test_the_run_of_a_seed_is_the_run_of_a_simulation(tmp_path: Path) -> None:
     play_seeds(Player(JOIN), [5, 6], tmp_path)
-    rows = [row for part in read_part(tmp_path / "seeds-5-6.parquet") for row in part]
-    played = [msgspec.structs.asdict(event) for seed in (5, 6) for event in play_seed(JOIN, seed).events]
-    assert msgspec.to_builtins(rows) == msgspec.json.decode(msgspec.json.encode(played))
+    rows = [row for part in read_rows(Stretch(str(tmp_path / "seeds-5-6.parquet"))) for row in part.events]
+    assert rows == [event for seed in (5, 6) for event in play_seed(JOIN, seed).events]
 
 
 def test_a_judge_that_is_wrong_is_found_by_the_other() -> None:

@@ -27,8 +27,8 @@ from trace_files import all_rows, executions, write_jsonl
 from isthmus.pipeline.follow import follow
 from isthmus.pipeline.follow.files import GrowingFiles, pieces, read_packed, unpack
 from isthmus.pipeline.follow.record import Batch, Summary
-from isthmus.pipeline.ingest.rows import ARROW_ROWS
 from isthmus.trace.oracles import judge
+from isthmus.trace.parquet import arrow_schema
 from isthmus.trace.schema import TraceError, Violation
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_a_torn_line_waits_for_its_end_and_a_batch_is_no_longer_than_its_limit(t
 
 def test_a_parquet_file_is_read_when_it_is_whole_and_quarantined_when_it_never_is(tmp_path: Path) -> None:
     log = next(iter(repeated().values()))[:30]
-    table = pa.Table.from_pylist([msgspec.to_builtins(event) for event in log], schema=ARROW_ROWS)
+    table = pa.Table.from_pylist([msgspec.to_builtins(event) for event in log], schema=arrow_schema())
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=8)
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     files = GrowingFiles([str(tmp_path)])
@@ -94,7 +94,7 @@ def test_a_parquet_file_is_read_when_it_is_whole_and_quarantined_when_it_never_i
     second = files.latest(first)
     bad = [pack for piece in pieces(first, second) for pack in read_packed(piece)]
     assert [(pack.run, pack.bad) for pack in bad] == [("", 1)]
-    assert "not a readable file" in bad[0].reasons[0]
+    assert "not a readable Parquet file" in bad[0].reasons[0]
     assert files.latest(second) == second
 
 

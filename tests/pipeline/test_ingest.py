@@ -14,15 +14,15 @@ from trace_files import all_rows, numbered, rounds, write_jsonl
 
 from isthmus.pipeline.audit import audit, audit_traces
 from isthmus.pipeline.ingest import files, ingest, is_table, open_table
-from isthmus.pipeline.ingest.rows import ARROW_ROWS
-from isthmus.trace.jsonl import MAX_LINE
-from isthmus.trace.parquet import write_part
+from isthmus.trace.parquet import arrow_schema, write_part
 from isthmus.trace.reader import read_trace
+from isthmus.trace.rows import MAX_LINE
 from isthmus.trace.schema import Event, TraceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ARROW_ROWS = arrow_schema()
 GOOD = msgspec.to_builtins(row("a/p1", "send", ("a/p1", 1), index=1))
 BAD_VALUES: list[dict[str, Any]] = [
     {"run": ""},
@@ -116,7 +116,7 @@ def test_files_that_cannot_be_read_are_quarantined_as_a_whole(spark: SparkSessio
     reasons = {Path(each.file).name: (each.line, each.reason) for each in table.worst(spark)}
     assert set(reasons) == {"half.parquet", "empty.parquet", "other.parquet", "types.parquet"}
     assert {line for line, _ in reasons.values()} == {0}
-    assert "not a readable file" in reasons["half.parquet"][1]
+    assert "not a readable Parquet file" in reasons["half.parquet"][1]
     assert reasons["other.parquet"][1] == "not a trace: it has no column `run`"
     assert reasons["types.parquet"][1] == "not a trace: column `index` is string, not int64"
     assert table.rows(spark).count() == 4

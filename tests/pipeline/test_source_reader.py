@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -19,7 +20,9 @@ from isthmus.lab.benchmarks.source import FORMATS, write_logs
 from isthmus.pipeline.source import SCHEMA, LogStreamReader
 from isthmus.pipeline.source.log import DeliveryLog
 from isthmus.pipeline.source.options import parse_options
+from isthmus.trace.parquet import arrow_schema
 from isthmus.trace.reader import read_trace
+from isthmus.trace.rows import MAX_LINE
 from isthmus.trace.schema import Event, TraceError
 from isthmus.trace.writer import ParquetSink
 
@@ -253,13 +256,46 @@ def test_a_torn_parquet_file_is_named(tmp_path: Path) -> None:
 
 def test_a_parquet_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
-    query = Query(tmp_path)
-    assert query.ids() == [], "it has no rows of ours"
-    wrong = {"run": ["r"], "system": ["a"], "process": ["p"], "index": [0], "event": ["deliver"], "role": ["app"]}
-    message = {"origin_system": ["a"], "origin_process": ["p"], "origin_seq": [-1]}
-    pyarrow.parquet.write_table(pyarrow.table(wrong | message), tmp_path / "y.parquet")
-    with pytest.raises(TraceError, match=r"y\.parquet: not a trace: origin_seq"):
-        query.ids()
+    with pytest.raises(TraceError, match=r"x\.parquet: not a trace: it has no column `run`"):
+        Query(tmp_path).ids()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"origin_seq": -1}, "Expected `int` >= 1 - at `$.origin_seq`"),
+        ({"origin_seq": None}, "the message id is incomplete"),
+        ({"origin_process": "p2"}, "a process sends messages of its own only"),
+        ({"payload_bytes": -1}, "Expected `int` >= 0 - at `$.payload_bytes`"),
+        ({"event": "explode"}, "Invalid enum value 'explode'"),
+        ({"event": "view"}, "a `view` row has no message"),
+    ],
+)
+def test_a_row_that_does_not_count_is_lost_whatever_the_format(
+    tmp_path: Path, suffix: str, change: dict[str, Any], reason: str
+) -> None:
+    rows = [msgspec.to_builtins(each) for each in SHOP]
+    rows[1] |= change
+    if suffix == "jsonl":
+        (tmp_path / "log.jsonl").write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=arrow_schema()), tmp_path / "log.parquet")
+    place = f"log.{suffix}, {'line' if suffix == 'jsonl' else 'row'} 2: {reason}"
+    with pytest.raises(TraceError, match=rf"rows 1 to 1 of r/a/p1 are missing .*{re.escape(place)}"):
+        Query(tmp_path).next_batch()
+    kept = ids(read_batch(tmp_path, failOnDataLoss="false", outside="b", **EVERYTHING))
+    assert kept == [f"r/a/p1/{index}" for index in (0, 2, 3, 4)]
+
+
+def test_a_line_that_is_too_long_is_lost_and_others_are_not(tmp_path: Path) -> None:
+    lines = [msgspec.json.encode(each) for each in SHOP]
+    lines[1] = lines[1][:-1] + b',"payload":"' + b"x" * MAX_LINE + b'"}'
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(TraceError, match=rf"log\.jsonl, line .*: longer than {MAX_LINE} bytes"):
+        Query(tmp_path).next_batch()
+    kept = ids(read_batch(tmp_path, failOnDataLoss="false", outside="b", **EVERYTHING))
+    assert kept == [f"r/a/p1/{index}" for index in (0, 2, 3, 4)]
 
 
 def test_blank_lines_are_no_rows(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.trace.jsonl import MAX_LINE
 from isthmus.trace.reader import Trace, read_trace
+from isthmus.trace.rows import MAX_LINE
 from isthmus.trace.schema import TraceError
 
 KEY = ("r1", "madrid", "p1")

@@ -1,10 +1,15 @@
-"""Which files a trace is made of."""
+"""Which files a trace is made of, and how they are opened: the one place that knows where files are.
+
+Only Parquet files are opened elsewhere, by `trace.parquet.open_parquet` and, where Spark reads them itself, by Spark.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from isthmus.trace.schema import TraceError
 from isthmus.trace.shiviz.log import Expressions
@@ -80,3 +85,40 @@ def files_below(
 
 def _unreadable(error: OSError) -> None:
     raise TraceError(error.filename, f"cannot read: {error.strerror}", "check its permissions") from error
+
+
+# Files that may still grow --------------------------------------------------------------------------------------------
+
+
+def log_files(paths: Iterable[str]) -> Iterator[str]:
+    """All trace files at or below some paths. What is not there yet may come: a site that has not started."""
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            yield from sorted(map(str, files_below(Path(os.path.realpath(path)))))
+        elif path.is_file():
+            yield os.path.realpath(path)
+
+
+def size_of(path: str | Path) -> int | None:
+    """How many bytes a file has now; None if it is not there."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+
+
+@contextmanager
+def open_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to read; whatever goes wrong with it, also while it is read, is a `TraceError`."""
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+
+
+def _cannot_read(path: str | Path, error: OSError) -> TraceError:
+    return TraceError(path, f"cannot read: {error.strerror or error}", "check the file and its permissions")

@@ -1,4 +1,4 @@
-"""Traces as Parquet files: the columns of the schema, and nothing that depends on the time or place of writing.
+"""Traces as Parquet files: the columns of the table, and nothing that depends on the time or place of writing.
 
 pyarrow is an optional dependency, so it is imported by the functions that need it.
 """
@@ -6,7 +6,8 @@ pyarrow is an optional dependency, so it is imported by the functions that need 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -14,12 +15,11 @@ from typing import Any
 
 import msgspec
 
-from isthmus.trace.schema import COLUMNS, NULLABLE, Event, TraceError
+from isthmus.trace.columns import TRACE_COLUMNS, Column
+from isthmus.trace.schema import Event, TraceError
 
-_BATCH_ROWS = 1 << 14
 
-
-def load_pyarrow(path: Path) -> ModuleType:
+def load_pyarrow(path: str | Path = "trace") -> ModuleType:
     try:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
@@ -29,18 +29,23 @@ def load_pyarrow(path: Path) -> ModuleType:
         ) from None
 
 
-def _schema(pyarrow: ModuleType) -> Any:
-    special = {"destinations": pyarrow.list_(pyarrow.string())}
-    special |= dict.fromkeys(("index", "origin_seq", "payload_bytes", "control_bytes", "time_ns"), pyarrow.int64())
+def arrow_schema(columns: Sequence[Column] = TRACE_COLUMNS, *, strict: bool = False) -> Any:
+    """The columns for Arrow. `strict` says which may be null; otherwise all may, and who reads checks it."""
+    pyarrow = load_pyarrow()
+    types = {
+        "string": pyarrow.string(),
+        "int64": pyarrow.int64(),
+        "array of string": pyarrow.list_(pyarrow.field("element", pyarrow.string())),
+    }
     return pyarrow.schema(
-        [pyarrow.field(name, special.get(name, pyarrow.string()), nullable=name in NULLABLE) for name in COLUMNS]
+        [pyarrow.field(each.name, types[each.type], nullable=each.nullable or not strict) for each in columns]
     )
 
 
 def write_part(path: Path, events: Sequence[Event], *, fsync: bool = False) -> None:
     """Write one file that is either whole or not there: it gets its name only after its last byte."""
     pyarrow = load_pyarrow(path)
-    schema = _schema(pyarrow)
+    schema = arrow_schema(strict=True)
     columns = zip(*map(msgspec.structs.astuple, events), strict=True)
     arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     temporary = path.with_name(path.name + ".tmp")
@@ -57,37 +62,53 @@ def write_part(path: Path, events: Sequence[Event], *, fsync: bool = False) -> N
         ) from error
 
 
-def read_part(path: Path) -> Iterator[list[Mapping[str, Any]]]:
-    """The rows of a file, a bounded number at a time, as values by column. Content is the caller's to check."""
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[Any]:
+    """A Parquet file to read; whatever is wrong with it, also while it is read, is a `TraceError`."""
     pyarrow = load_pyarrow(path)
     # What pyarrow raises for damaged files is not documented; these are the classes that it uses.
     unreadable = (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError, OverflowError)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            wanted = _columns_to_read(pyarrow, path, file.schema_arrow)
-            names = wanted.names
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
-                columns = [batch.column(field.name).cast(field.type).to_pylist() for field in wanted]
-                yield [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+            yield file
     except unreadable as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TraceError(path, f"not a readable Parquet file: {reason}", "remove or replace it") from error
 
 
-def _columns_to_read(pyarrow: ModuleType, path: Path, found: Any) -> Any:
-    """The columns of ours that the file has, with our types. Other integers and other kinds of string will do."""
+def columns_to_read(path: str | Path, found: Any, columns: Sequence[Column] = TRACE_COLUMNS) -> Any:
+    """The columns of ours that a file has, with our types. Other integers and other kinds of string will do."""
+    pyarrow = load_pyarrow(path)
     types = pyarrow.types
-    alike = {"int64": [types.is_integer], "string": [types.is_string, types.is_large_string]}
+    alike = {
+        "string": (types.is_string, types.is_large_string),
+        "int64": (types.is_integer,),
+        "array of string": (types.is_list, types.is_large_list),
+    }
     way_out = "see the trace format for its columns"
     wanted = []
-    for field in _schema(pyarrow):
-        if field.name in found.names:
-            kind = found.field(field.name).type
+    for column, field in zip(columns, arrow_schema(columns), strict=True):
+        if column.name in found.names:
+            kind = found.field(column.name).type
             kind = kind.value_type if types.is_dictionary(kind) else kind
-            accepted = alike.get(str(field.type), [types.is_list, types.is_large_list])
-            if not (types.is_null(kind) or any(fits(kind) for fits in accepted)):
-                raise TraceError(path, f"not a trace: column `{field.name}` is {kind}, not {field.type}", way_out)
+            if not (types.is_null(kind) or any(fits(kind) for fits in alike[column.type])):
+                raise TraceError(path, f"not a trace: column `{column.name}` is {kind}, not {field.type}", way_out)
             wanted.append(field)
-        elif field.name not in NULLABLE:
-            raise TraceError(path, f"not a trace: it has no column `{field.name}`", way_out)
+        elif not column.nullable:
+            raise TraceError(path, f"not a trace: it has no column `{column.name}`", way_out)
     return pyarrow.schema(wanted)
+
+
+def read_group(path: str | Path, group: int, names: Sequence[str], columns: Sequence[Column] = TRACE_COLUMNS) -> Any:
+    """One row group as a record batch of the named columns: with our types, and nulls for those that are not there."""
+    pyarrow = load_pyarrow(path)
+    schema = arrow_schema(columns)
+    with open_parquet(path) as file:
+        there = set(columns_to_read(path, file.schema_arrow, columns).names)
+        table = file.read_row_group(group, columns=[name for name in names if name in there])
+        types = {name: schema.field(name).type for name in names}
+        arrays = [
+            table.column(name).cast(kind).combine_chunks() if name in there else pyarrow.nulls(table.num_rows, kind)
+            for name, kind in types.items()
+        ]
+        return pyarrow.RecordBatch.from_arrays(arrays, list(names))

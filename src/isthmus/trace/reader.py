@@ -1,6 +1,6 @@
-"""Reading traces that may be torn, damaged or hostile, and saying exactly what is wrong with them.
+"""Whole traces, which may be torn, damaged or hostile, read into memory, with exactly what is wrong with them.
 
-Nothing is dropped in silence. A row that does not fit the schema is quarantined with its file, its line and the
+Nothing is dropped in silence. A row that `trace.rows` finds bad is quarantined with its file, its line and the
 reason. So is a row that comes twice; and where two different rows claim one index, nobody knows which is right, so
 both are, and leave a gap. A last line without its end is the tail that a crash tore off, and marks its file as
 `truncated`. What is missing from a log shows as `gaps` or as a log that is not `complete`. Whatever the bytes, the
@@ -13,22 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 from isthmus.trace.files import find_files
-from isthmus.trace.jsonl import decode
-from isthmus.trace.parquet import read_part
-from isthmus.trace.schema import LAST_EVENTS, Event, Role, TraceError, printable, problem
-
-_LONGEST_REASON = 200
+from isthmus.trace.rows import Stretch, read_rows, shown
+from isthmus.trace.schema import LAST_EVENTS, Event, Role
 
 LogKey: TypeAlias = tuple[str, str, str]
 """Run, system, process."""
-_Row: TypeAlias = tuple[int, Event]
-"""Line of the file (or row, for Parquet), from 1, and what stands there."""
 _Place: TypeAlias = int
 """Number of the file, from 1, above 40 bits for the line: one small object per row, as there may be millions."""
 
@@ -114,17 +108,15 @@ class _Collector:
     def read(self, path: Path) -> None:
         file = TraceFile(path=str(path))
         self.files.append(file)
-        for line, event in self._json_rows(path, file) if path.suffix == ".jsonl" else self._parquet_rows(path, file):
-            reason = problem(event) or self._place(event, line)
-            if reason is None:
-                file.rows += 1
-            else:
-                self._quarantine(file, line, reason)
-
-    def _quarantine(self, file: TraceFile, line: int, reason: str) -> None:
-        if len(reason) > _LONGEST_REASON:
-            reason = reason[:_LONGEST_REASON] + "…"
-        self.quarantined.append(Quarantined(file.path, line, printable(reason)))
+        for rows in read_rows(Stretch(str(path))):
+            self.quarantined += [Quarantined(file.path, line, reason) for line, reason in rows.bad]
+            file.truncated |= bool(rows.torn)
+            for line, event in zip(rows.lines, rows.events, strict=True):
+                reason = self._place(event, line)
+                if reason is None:
+                    file.rows += 1
+                else:
+                    self.quarantined.append(Quarantined(file.path, line, shown(reason)))
 
     def _place(self, event: Event, line: int) -> str | None:
         """Put a row into its log, or say why not."""
@@ -164,43 +156,11 @@ class _Collector:
             if event.index in disputed:
                 file = self.files[(place >> 40) - 1]
                 file.rows -= 1
-                self._quarantine(file, place & (1 << 40) - 1, _dispute(key, event.index))
+                reason = shown(_dispute(key, event.index))
+                self.quarantined.append(Quarantined(file.path, place & (1 << 40) - 1, reason))
             else:
                 kept.append(event)
         return kept
-
-    # JSON Lines and Parquet
-
-    def _json_rows(self, path: Path, file: TraceFile) -> Iterator[_Row]:
-        try:
-            with open(path, "rb") as stream:
-                for decoded in decode(stream):
-                    for line, reason in decoded.bad:
-                        self._quarantine(file, line, reason)
-                    file.truncated |= bool(decoded.torn)
-                    yield from decoded.rows
-        except OSError as error:
-            raise TraceError(
-                path, f"cannot read: {error.strerror or error}", "check the file and its permissions"
-            ) from error
-
-    def _parquet_rows(self, path: Path, file: TraceFile) -> Iterator[_Row]:
-        row = 1
-        for batch in read_part(path):
-            try:
-                events = msgspec.convert(batch, list[Event])
-            except ValueError:
-                yield from self._parquet_row_by_row(batch, row, file)
-            else:
-                yield from enumerate(events, row)
-            row += len(batch)
-
-    def _parquet_row_by_row(self, batch: list[Any], first_row: int, file: TraceFile) -> Iterator[_Row]:
-        for row, values in enumerate(batch, first_row):
-            try:
-                yield row, msgspec.convert(values, Event)
-            except ValueError as error:
-                self._quarantine(file, row, str(error))
 
 
 def _name(key: LogKey) -> str:

@@ -1,14 +1,16 @@
 """What a trace is made of: events, verdicts, violations, and the error for traces that cannot be used.
 
-The columns and their order are the ones that users see in the contract of the trace format; `note` is ours, for
-people only, and stands last. Decoding checks types and ranges; `problem` checks what types cannot say.
+The columns are those of the table in `trace.columns`. Decoding checks types and ranges; `problem` checks what types
+cannot say.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
+
+from isthmus.trace.columns import TRACE_COLUMNS, TRACE_EVENTS
 
 EventName: TypeAlias = Literal[
     "start",
@@ -28,20 +30,15 @@ EventName: TypeAlias = Literal[
     "pre-acknowledge",
     "acknowledge",
 ]
-"""The last five are additions to the contract. `view` is a change of view: `destinations` are its members, `peer` is
-its number as text. `hold` is a message that arrived and waits: `peer` is the process it waits for, `note` says why.
-The last three are the stages of a message in a system by TO or PO; `deliver` is when its application gets it."""
-
 Role: TypeAlias = Literal["app", "gateway"]
 Property: TypeAlias = Literal["integrity", "agreement", "fifo", "causal", "total", "same_view"]
 Answer: TypeAlias = Literal["holds", "violated", "unknown"]
 
-EVENTS: frozenset[str] = frozenset(get_args(EventName))
-LAST_EVENTS: frozenset[str] = frozenset({"end", "crash", "leave"})
+EVENTS: frozenset[str] = frozenset(kind.name for kind in TRACE_EVENTS)
+LAST_EVENTS: frozenset[str] = frozenset(kind.name for kind in TRACE_EVENTS if kind.last)
 """A log that ends with one of these is complete."""
-
-_ABOUT_A_MESSAGE = frozenset({"send", "deliver", "stable", "hold", "receive", "pre-acknowledge", "acknowledge"})
-_NOT_ABOUT_A_MESSAGE = frozenset({"start", "join", "crash", "leave", "end", "view"})
+WITH_A_MESSAGE: frozenset[str] = frozenset(kind.name for kind in TRACE_EVENTS if kind.message == "always")
+WITHOUT_A_MESSAGE: frozenset[str] = frozenset(kind.name for kind in TRACE_EVENTS if kind.message == "never")
 
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -50,7 +47,10 @@ Name = Annotated[str, Meta(min_length=1)]
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):
-    """One row. Nullable columns may be absent from a file, as many writers of JSON leave nulls out."""
+    """One row. Nullable columns may be absent from a file, as many writers of JSON leave nulls out.
+
+    Written out for mypy; a test holds it to the table of columns.
+    """
 
     run: Name
     system: Name
@@ -69,8 +69,14 @@ class Event(Struct, frozen=True, gc=False, kw_only=True):
     note: str | None = None
 
 
-COLUMNS: tuple[str, ...] = Event.__struct_fields__
-NULLABLE: frozenset[str] = frozenset(COLUMNS[6:13]) | {"note"}
+COLUMNS: tuple[str, ...] = tuple(column.name for column in TRACE_COLUMNS)
+
+INCOMPLETE_ID = "the message id is incomplete: origin_system, origin_process and origin_seq go together"
+NEEDS_A_MESSAGE = "a `{event}` row needs a message id"
+HAS_NO_MESSAGE = "a `{event}` row has no message, so its message id must be null"
+FOREIGN_MESSAGE = "a process sends messages of its own only, but the message id names another origin"
+SLASH_IN_SYSTEM = "the name of a system must not contain a slash"
+EMPTY_VIEW = "a `view` row needs its members in `destinations` and its number in `peer`"
 
 
 def problem(row: Event) -> str | None:
@@ -79,19 +85,19 @@ def problem(row: Event) -> str | None:
     origin_system = row.origin_system
     if origin_system is None or row.origin_process is None or row.origin_seq is None:
         if origin_system is not None or row.origin_process is not None or row.origin_seq is not None:
-            return "the message id is incomplete: origin_system, origin_process and origin_seq go together"
-        if event in _ABOUT_A_MESSAGE:
-            return f"a `{event}` row needs a message id"
-    elif event in _NOT_ABOUT_A_MESSAGE:
-        return f"a `{event}` row has no message, so its message id must be null"
+            return INCOMPLETE_ID
+        if event in WITH_A_MESSAGE:
+            return NEEDS_A_MESSAGE.format(event=event)
+    elif event in WITHOUT_A_MESSAGE:
+        return HAS_NO_MESSAGE.format(event=event)
     elif event == "send" and row.role == "app" and (origin_system != row.system or row.origin_process != row.process):
-        return "a process sends messages of its own only, but the message id names another origin"
+        return FOREIGN_MESSAGE
     elif "/" in origin_system:
-        return "the name of a system must not contain a slash"
+        return SLASH_IN_SYSTEM
     if "/" in row.system:
-        return "the name of a system must not contain a slash"
+        return SLASH_IN_SYSTEM
     if event == "view" and (row.destinations is None or row.peer is None):
-        return "a `view` row needs its members in `destinations` and its number in `peer`"
+        return EMPTY_VIEW
     return None
 
 
@@ -140,6 +146,7 @@ class TraceError(Exception):
 
     def __init__(self, where: object, reason: str, way_out: str) -> None:
         super().__init__(printable(f"{where}: {reason}; {way_out}"))
+        self.reason = printable(reason)
 
 
 def printable(text: str) -> str:

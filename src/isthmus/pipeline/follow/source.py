@@ -21,11 +21,11 @@ from isthmus.pipeline.follow.files import (
     BATCH_BYTES,
     PIECE_BYTES,
     GrowingFiles,
-    Piece,
     Positions,
     pieces,
     read_packed,
 )
+from isthmus.trace.rows import Stretch
 
 NAME = "isthmus-follow"
 SCHEMA = StructType(
@@ -58,7 +58,7 @@ class FollowSource(DataSource):
 class PiecesPartition(InputPartition):
     """What one task reads: a large piece, or many small ones, because a task costs more than a small piece."""
 
-    def __init__(self, pieces: list[Piece]) -> None:
+    def __init__(self, pieces: list[Stretch]) -> None:
         super().__init__(None)
         self.pieces = pieces
 
@@ -82,14 +82,14 @@ class FollowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._files.latest(start)
 
     def partitions(self, start: Positions, end: Positions) -> Sequence[InputPartition]:
-        gathered: list[list[Piece]] = []
+        gathered: list[list[Stretch]] = []
         size = PIECE_BYTES
         for piece in pieces(start, end):
             if size >= PIECE_BYTES:
                 gathered.append([])
                 size = 0
             gathered[-1].append(piece)
-            size += piece.end - piece.start if piece.path.endswith(".jsonl") else PIECE_BYTES
+            size += PIECE_BYTES if piece.is_parquet or piece.end is None else piece.end - piece.start
         return [PiecesPartition(each) for each in gathered]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

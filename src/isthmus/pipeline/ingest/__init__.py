@@ -27,11 +27,13 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from isthmus.pipeline.blocks import block_of
 from isthmus.pipeline.ingest.decode import decode_pieces
-from isthmus.pipeline.ingest.files import UNREADABLE, TraceFiles, examine, unreadable_reason
-from isthmus.pipeline.ingest.rows import PLACED_ROWS, TORN, TRACE_ROWS, reason_not_to_count
+from isthmus.pipeline.ingest.files import PIECE_SCHEMA, TraceFiles, examine
+from isthmus.pipeline.ingest.rows import PLACED_ROWS, TORN, reason_not_to_count, spark_schema
 from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
 from isthmus.pipeline.session import spark_session
+from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.files import Traces, find_files_and_logs
+from isthmus.trace.parquet import open_parquet
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import COLUMNS, TraceError
 from isthmus.trace.shiviz.log import Expressions
@@ -149,16 +151,14 @@ def spark_reason(error: BaseException) -> str:
 
 def _damaged(files: TraceFiles) -> dict[int, str]:
     """Parquet files with a sound footer that still cannot be read to the end, with reasons."""
-    import pyarrow.parquet as pq
-
     damaged = {}
     for number in files.native:
         try:
-            with pq.ParquetFile(files.names[number]) as file:
+            with open_parquet(files.names[number]) as file:
                 for _ in file.iter_batches():
                     pass
-        except UNREADABLE as error:
-            damaged[number] = unreadable_reason(error)
+        except TraceError as error:
+            damaged[number] = error.reason
     return damaged
 
 
@@ -177,9 +177,7 @@ def _write(spark: SparkSession, files: TraceFiles, target: Path) -> None:
 def _decoded(spark: SparkSession, files: TraceFiles) -> list[DataFrame]:
     if not files.pieces:
         return []
-    schema = "file bigint, path string, kind string, start bigint, end bigint, first_line bigint"
-    schema += ", parser string, delimiter string"
-    pieces = spark.createDataFrame([tuple(piece) for piece in files.pieces], schema)
+    pieces = spark.createDataFrame([tuple(piece) for piece in files.pieces], PIECE_SCHEMA)
     tasks = min(len(files.pieces), 4 * spark.sparkContext.defaultParallelism)
     return [pieces.repartition(tasks).mapInArrow(decode_pieces, PLACED_ROWS)]
 
@@ -188,7 +186,8 @@ def _native(spark: SparkSession, files: TraceFiles) -> list[DataFrame]:
     if not files.native:
         return []
     names = [str(Path(files.names[number]).absolute()) for number in files.native]
-    read = spark.read.schema(TRACE_ROWS).parquet(*names).withColumn("line", f.col("_metadata.row_index") + 1)
+    read = spark.read.schema(spark_schema(TRACE_COLUMNS)).parquet(*names)
+    read = read.withColumn("line", f.col("_metadata.row_index") + 1)
     path = f.col("_metadata.file_path")
     if len(names) == 1:
         number: Column = f.lit(files.native[0]).cast("bigint")

@@ -29,12 +29,13 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from isthmus.pipeline.source.files import ARROW_TYPES, COLUMNS, read_rows
+from isthmus.pipeline.ingest.rows import spark_schema
+from isthmus.pipeline.source.files import SOURCE_COLUMNS, block_rows
 from isthmus.pipeline.source.index import LogIndex, Slice
 from isthmus.pipeline.source.options import SourceOptions, parse_options
-from isthmus.trace.schema import NULLABLE, TraceError
+from isthmus.trace.schema import TraceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,15 +43,12 @@ if TYPE_CHECKING:
 NAME = "isthmus"
 
 
-def _spark_type(name: str) -> Any:
-    if name == "destinations":
-        return ArrayType(StringType())
-    return LongType() if ARROW_TYPES[name] == pa.int64() else StringType()
-
-
 SCHEMA = StructType(
-    [StructField(name, _spark_type(name), name in NULLABLE or name == "payload") for name in COLUMNS]
-    + [StructField("rank", LongType(), False), StructField("id", StringType(), False)]
+    [
+        *spark_schema(SOURCE_COLUMNS, strict=True),
+        StructField("rank", LongType(), False),
+        StructField("id", StringType(), False),
+    ]
 )
 """The columns of the trace, then `payload` where the log has it, `rank`, and `id`: run/system/process/index."""
 
@@ -104,7 +102,8 @@ class RowMaker:
                 f"the source has no such column of type {wrong[0].dataType.simpleString()}",
                 f"choose from {SCHEMA.simpleString()}",
             )
-        self.columns = [name for name in schema.names if name in COLUMNS]
+        ours = {column.name for column in SOURCE_COLUMNS}
+        self.columns = [name for name in schema.names if name in ours]
 
     def batches(self, slices: Iterable[Slice]) -> Iterator[Any]:
         """A record batch for each slice. Slices of one block come one after the other, and it is decoded once."""
@@ -112,7 +111,7 @@ class RowMaker:
         decoded, block = None, None
         for each in slices:
             if each.block != decoded:
-                decoded, block = each.block, read_rows(each.block, needed)
+                decoded, block = each.block, block_rows(each.block, needed)
             yield from self._batch(block, each)
 
     def _batch(self, block: Any, each: Slice) -> Iterator[Any]:

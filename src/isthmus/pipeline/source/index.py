@@ -20,8 +20,9 @@ from urllib.parse import quote
 from msgspec.structs import astuple
 
 from isthmus.pipeline.source.cut import Histories, History
-from isthmus.pipeline.source.files import Block, Decoded, Tail
+from isthmus.pipeline.source.files import Decoded, Tail
 from isthmus.pipeline.source.options import SourceOptions
+from isthmus.trace.rows import Stretch
 from isthmus.trace.schema import LAST_EVENTS, TraceError, printable
 
 logger = logging.getLogger("isthmus.pipeline.source")
@@ -31,13 +32,13 @@ LARGEST_HOLE = 1 << 22
 
 LogKey: TypeAlias = tuple[str, str, str]
 Places: TypeAlias = range | array  # type: ignore[type-arg]
-"""Where the rows of a piece stand among the sound rows of their block."""
+"""Where the rows of a piece stand among the rows of their block."""
 
 
 class Piece(NamedTuple):
     """Rows of one process that follow each other, `first` being the index of the first."""
 
-    block: Block
+    block: Stretch
     first: int
     places: Places
 
@@ -49,7 +50,7 @@ class Piece(NamedTuple):
 class Slice(NamedTuple):
     """What a task needs to make rows: where they stand, whose they are, and their ranks as 64-bit numbers."""
 
-    block: Block
+    block: Stretch
     log: str
     places: Places
     ranks: bytes
@@ -97,10 +98,6 @@ class _Builder:
 def log_name(run: str, system: str, process: str) -> str:
     """The name of a log in offsets and ids. No other log has it: systems have no slash in their names."""
     return f"{quote(run, safe='')}/{system}/{process}"
-
-
-def _sound_names(run: str | None, system: str | None, process: str | None) -> bool:
-    return bool(run and system and process) and "/" not in (system or "")
 
 
 class LogIndex:
@@ -173,11 +170,7 @@ class LogIndex:
         builders: dict[LogKey, _Builder] = {}
         rows = zip(*astuple(decoded.keys), strict=True)
         for place, (run, system, process, index, event, role, *message) in enumerate(rows):
-            if self.options.runs is not None and run not in self.options.runs:
-                continue
-            known = [part is not None for part in message]
-            if index is None or index < 0 or any(known) != all(known) or not _sound_names(run, system, process):
-                self._tell(f"not a row: {decoded.block.path}, index {index} of {system}/{process}")
+            if place in decoded.senseless or (self.options.runs is not None and run not in self.options.runs):
                 continue
             log = self._log((run, system, process))
             builder = builders.setdefault(log.key, _Builder(log))
@@ -198,25 +191,20 @@ class LogIndex:
         """A block with rows of one process, one after the other: nearly all are. A third of the time of row by row."""
         keys = decoded.keys
         count = len(keys.index)
-        if not count or keys.index[0] is None:
+        if not count or decoded.senseless:
             return None
         first = keys.index[0]
-        if first < 0 or keys.index != list(range(first, first + count)):
+        if keys.index != list(range(first, first + count)):
             return None
         names = (keys.run, keys.system, keys.process)
         if any(column.count(column[0]) != count for column in names):
             return None
-        nulls = keys.origin_seq.count(None)
-        if nulls != keys.origin_system.count(None) or nulls != keys.origin_process.count(None):
-            return None
         run, system, process = keys.run[0], keys.system[0], keys.process[0]
-        if not _sound_names(run, system, process) or (self.options.runs is not None and run not in self.options.runs):
+        if self.options.runs is not None and run not in self.options.runs:
             return None
         log = self._log((run, system, process))
         senders = list(zip(keys.origin_system, keys.origin_process, strict=True))
         origins = {sender: self._origin(run, *sender) for sender in set(senders)}
-        if any((name is None) != (other is None) for name, other in origins):
-            return None
         own = (system, process)
         seqs = [
             (-seq if event == "send" and sender == own else seq) if seq is not None else 0
@@ -365,7 +353,7 @@ class LogIndex:
                 yield Slice(piece.block, log.name, places, ranks.tobytes())
 
 
-def _pieces(block: Block, builder: _Builder) -> Iterator[_Steps]:
+def _pieces(block: Stretch, builder: _Builder) -> Iterator[_Steps]:
     """Rows of one process in a block, in stretches without a hole. Nearly always that is one stretch."""
     indices = builder.indices
     if not indices:
@@ -390,7 +378,7 @@ def _pieces(block: Block, builder: _Builder) -> Iterator[_Steps]:
     yield _stretch(block, builder, stretch)
 
 
-def _stretch(block: Block, builder: _Builder, order: Sequence[int]) -> _Steps:
+def _stretch(block: Stretch, builder: _Builder, order: Sequence[int]) -> _Steps:
     piece = Piece(block, builder.indices[order[0]], array("i", [builder.places[at] for at in order]))
     return _Steps(
         piece,

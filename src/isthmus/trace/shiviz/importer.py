@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.schema import COLUMNS, Event
 from isthmus.trace.shiviz.log import Bad, Entry, Expressions, read_log
 
@@ -33,7 +34,7 @@ GROUPS: dict[str, str] = {column: KIND if column == "event" else column for colu
 """Column to the name of its group."""
 
 _TIMES = ("time_ns", "timestamp")
-_OTHERS = frozenset({"index", "origin_seq", "payload_bytes", "control_bytes", "time_ns", "destinations"})
+_OTHERS = frozenset(column.name for column in TRACE_COLUMNS if column.type != "string")
 """Columns that are no text."""
 
 Row: TypeAlias = tuple[int, Event]
