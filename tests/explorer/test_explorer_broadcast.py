@@ -7,11 +7,11 @@ from itertools import permutations, product
 
 import pytest
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import Directory, ProcessName
 from isthmus.core.message import Message
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.scenario import Ledger
-from isthmus.topology.model import Order
 
 Place = tuple[str, int, int]
 """("send", sender, number), or ("deliver", sender, number)."""
@@ -20,14 +20,14 @@ History = tuple[Place, ...]
 """What one process did, in order."""
 
 
-def system(order: Order, sends: list[int], gateways: int = 0) -> tuple[OrderedBroadcast, Ledger]:
+def system(order: OrderName, sends: list[int], gateways: int = 0) -> tuple[OrderedBroadcast, Ledger]:
     names = [ProcessName("s", f"p{index}") for index in range(len(sends) + gateways)]
     senders = [sender for sender, count in enumerate(sends) for _ in range(count)]
     ledger = Ledger(senders, "causal", Directory(names))
     return OrderedBroadcast(order, len(sends), gateways, ledger), ledger
 
 
-def complete_histories(order: Order, sends: list[int]) -> set[tuple[History, ...]]:
+def complete_histories(order: OrderName, sends: list[int]) -> set[tuple[History, ...]]:
     """Everything that the rules lead to when all is sent and delivered."""
     rules, ledger = system(order, sends)
     found: set[tuple[History, ...]] = set()
@@ -55,7 +55,7 @@ def complete_histories(order: Order, sends: list[int]) -> set[tuple[History, ...
     return found
 
 
-def histories_by_definition(order: Order, sends: list[int]) -> set[tuple[History, ...]]:
+def histories_by_definition(order: OrderName, sends: list[int]) -> set[tuple[History, ...]]:
     """All histories in which everybody sends and delivers everything, cut down by the definition of the order."""
     messages = [(sender, number + 1) for sender, count in enumerate(sends) for number in range(count)]
     single: list[list[History]] = []
@@ -105,7 +105,7 @@ def happens_before(histories: tuple[History, ...]) -> set[tuple[tuple[int, int],
     return {(first, second) for first, second in pairs if first != second}
 
 
-def keeps(order: Order, histories: tuple[History, ...]) -> bool:
+def keeps(order: OrderName, histories: tuple[History, ...]) -> bool:
     deliveries = [[each[1:] for each in history if each[0] == "deliver"] for history in histories]
     if order == "fifo":
         related = [((s, m), (s, n)) for s, m in deliveries[0] for t, n in deliveries[0] if s == t and m < n]
@@ -118,7 +118,7 @@ def keeps(order: Order, histories: tuple[History, ...]) -> bool:
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
 @pytest.mark.parametrize("sends", [[1, 1], [2, 0], [2, 1]])
-def test_a_system_allows_exactly_the_histories_of_its_definition(order: Order, sends: list[int]) -> None:
+def test_a_system_allows_exactly_the_histories_of_its_definition(order: OrderName, sends: list[int]) -> None:
     allowed = complete_histories(order, sends)
     assert allowed == histories_by_definition(order, sends)
     assert allowed
@@ -138,7 +138,7 @@ def messages(ledger: Ledger, *numbers: int) -> tuple[Message, ...]:
     return tuple(ledger.stamp(0, number, 0, 0) for number in numbers)
 
 
-def after_a_crash(order: Order, delivered_to: int | None) -> Iterator[tuple[OrderedBroadcast, SystemState, int]]:
+def after_a_crash(order: OrderName, delivered_to: int | None) -> Iterator[tuple[OrderedBroadcast, SystemState, int]]:
     """Gateway 3 broadcast two batches and crashed, when one member had delivered the first, or nobody anything."""
     rules, ledger = system(order, [2, 0], gateways=2)
     state = rules.broadcast(rules.start(), 3, messages(ledger, 1))
@@ -150,19 +150,19 @@ def after_a_crash(order: Order, delivered_to: int | None) -> Iterator[tuple[Orde
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
-def test_what_nobody_delivered_may_be_lost_from_any_point_on(order: Order) -> None:
+def test_what_nobody_delivered_may_be_lost_from_any_point_on(order: OrderName) -> None:
     assert [lost for _, _, lost in after_a_crash(order, None)] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
 @pytest.mark.parametrize("member", [0, 2, 3])
-def test_what_anybody_delivered_is_never_lost(order: Order, member: int) -> None:
+def test_what_anybody_delivered_is_never_lost(order: OrderName, member: int) -> None:
     """Even when only the crashed one had it: delivery is uniform."""
     assert [lost for _, _, lost in after_a_crash(order, member)] == [1, 0]
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
-def test_survivors_deliver_the_same_before_the_new_view(order: Order) -> None:
+def test_survivors_deliver_the_same_before_the_new_view(order: OrderName) -> None:
     for rules, state, lost in after_a_crash(order, 0):
         new = rules.broadcast(state, 2, ())
         assert new.cuts[-1].members == (0, 1, 2)

@@ -12,6 +12,7 @@ from fractions import Fraction
 import pytest
 from msgspec import structs
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, ProcessName
 from isthmus.lab.counts.joins import (
     SECTIONS,
@@ -36,7 +37,7 @@ from isthmus.lab.counts.joins import (
 from isthmus.lab.counts.rig import Broadcast, Rig
 from isthmus.lab.counts.table import Row
 from isthmus.planner.expressions import JoinModel, best_links, broadcast_messages, links_needed
-from isthmus.topology.model import Order, Topology
+from isthmus.topology.model import Topology
 
 
 def all_hold(rows: list[Row]) -> bool:
@@ -69,7 +70,9 @@ def test_two_systems_take_two_messages_more(sizes: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("order", ["fifo", "causal"])
 @pytest.mark.parametrize("shape", [chain, tree, lambda systems: star(systems - 1)], ids=["chain", "tree", "star"])
-def test_m_systems_take_n_plus_m_less_one_messages(shape: Callable[[int], list[tuple[int, int]]], order: Order) -> None:
+def test_m_systems_take_n_plus_m_less_one_messages(
+    shape: Callable[[int], list[tuple[int, int]]], order: OrderName
+) -> None:
     """Message-passing, Sect. 4: "Generalizing these results for m subsystems, the number of messages for the
     interconnected system becomes n + m − 1."
     """

@@ -7,13 +7,14 @@ from fractions import Fraction
 import pytest
 from msgspec import structs
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, ProcessName
 from isthmus.lab.counts.joins import chain, star, topology, tree
 from isthmus.lab.counts.rig import Rig
 from isthmus.planner.expressions import JoinModel
 from isthmus.planner.forecast import Forecast, forecast, load_of
 from isthmus.topology.file import parse
-from isthmus.topology.model import Assign, Delivery, Order, Topology
+from isthmus.topology.model import Assign, Delivery, Topology
 
 LINES = JoinModel(local_delay=MILLISECOND, link_delay=25 * MILLISECOND)
 
@@ -50,7 +51,7 @@ def test_a_fifo_join_takes_as_long_as_expected(processes: int) -> None:
 
 @pytest.mark.parametrize("shape", [chain(4), star(3), tree(5)], ids=["chain", "star", "tree"])
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
-def test_no_message_takes_longer_than_the_longest_way(order: Order, shape: list[tuple[int, int]]) -> None:
+def test_no_message_takes_longer_than_the_longest_way(order: OrderName, shape: list[tuple[int, int]]) -> None:
     described = topology((3,) * (len(shape) + 1), shape, order="causal" if order == "total" else order, model=LINES)
     systems = tuple(structs.replace(system, order=order) for system in described.systems)
     described = with_delivery(structs.replace(described, systems=systems), "uniform")

@@ -17,7 +17,7 @@ from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.journal import begin_life
 from isthmus.runtime.site import Site, journal_of, site_spec
-from isthmus.runtime.systems.group import provide_medium
+from isthmus.runtime.systems.members import provide_medium
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.runtime.transport.hub import Hub
 from isthmus.simulator.run import PROMISED

@@ -17,8 +17,8 @@ from isthmus.core.ids import MILLISECOND
 from isthmus.lab.benchmarks.acknowledged import PROMISED, Endurer, endure
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.runtime.problems import NotAccepting
-from isthmus.runtime.systems.acknowledged import AcknowledgedSpec, MediumKind
-from isthmus.runtime.systems.group import provide_medium, start_member
+from isthmus.runtime.systems.members import provide_medium, start_member
+from isthmus.runtime.systems.spec import AcknowledgedSpec, MediumKind
 from isthmus.simulator.checks.acknowledged import out_of_turn
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -34,7 +34,7 @@ def test_nothing_is_lost_or_out_of_order_on_a_medium_that_loses(
     async def scenario() -> None:
         spec = AcknowledgedSpec(protocol=protocol, medium=medium, loss=0.1, loss_seed=3)
         order = "total" if protocol == "to" else "fifo"
-        options = {"acknowledged": spec, "trace": str(tmp_path), "heartbeat": 5 * MILLISECOND}
+        options = {"kind": "acknowledged", "own": spec, "trace": str(tmp_path), "heartbeat": 5 * MILLISECOND}
         async with EmbeddedSystem(
             NAMES, order, callbacks=dict.fromkeys(NAMES, lambda batch: None), **options
         ) as system:
@@ -61,7 +61,7 @@ def test_nothing_is_lost_or_out_of_order_on_a_medium_that_loses(
 
 def test_the_trace_has_the_stages_before_the_delivery(tmp_path: Path) -> None:
     async def scenario() -> None:
-        options = {"acknowledged": AcknowledgedSpec(protocol="to"), "trace": str(tmp_path)}
+        options = {"kind": "acknowledged", "own": AcknowledgedSpec(protocol="to"), "trace": str(tmp_path)}
         async with EmbeddedSystem(
             NAMES[:3], "total", callbacks=dict.fromkeys(NAMES[:3], lambda batch: None), **options
         ) as system:
@@ -89,7 +89,8 @@ def test_survivors_of_a_kill_re_form_the_cluster_and_agree(protocol: Protocol, t
             suspect_after=500 * MILLISECOND,
             heartbeat=10 * MILLISECOND,
             window_messages=1024,
-            acknowledged=AcknowledgedSpec(protocol=protocol, loss=0.02),
+            kind="acknowledged",
+            own=AcknowledgedSpec(protocol=protocol, loss=0.02),
         )
         spec, hub = await provide_medium(spec)
         async with children(spec) as system:
@@ -147,7 +148,7 @@ def test_gateways_work_on_a_medium_as_on_any_system(tmp_path: Path) -> None:
 
 def test_an_entity_that_loses_the_hub_ends_as_a_crash_and_says_so() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:2], "total", acknowledged=AcknowledgedSpec(protocol="to"))
+        spec, listeners = plan(NAMES[:2], "total", kind="acknowledged", own=AcknowledgedSpec(protocol="to"))
         spec, hub = await provide_medium(spec)
         assert hub is not None
         starting = (start_member(spec, slot, listener) for slot, listener in enumerate(listeners.values()))

@@ -10,13 +10,14 @@ from flood_member import FloodMember
 from runtime_support import run_test, soon, until
 
 from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
-from isthmus.core.endpoint import Member, View
+from isthmus.core.endpoint import Member, OrderName, View
 from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.runtime.driver.member import Confirms
 from isthmus.runtime.problems import AddressInUse, NotAccepting, RuntimeProblem
-from isthmus.runtime.systems.group import OrderName, SystemSpec, start_member
+from isthmus.runtime.systems.members import start_member
+from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -59,7 +60,7 @@ def test_in_a_daisy_that_broadcasts_a_slow_consumer_stops_its_senders() -> None:
 
     async def scenario() -> None:
         window = 20
-        async with EmbeddedSystem(NAMES, daisy=DAISY, window_messages=window, patience=0.01) as system:
+        async with EmbeddedSystem(NAMES, kind="daisy", own=DAISY, window_messages=window, patience=0.01) as system:
             sender, slow = system["p1"].driver, system["p4"]
             quick = [asyncio.ensure_future(take(system[name], 100)) for name in NAMES[:3]]
             sending = asyncio.ensure_future(system["p1"].send(*(b"%d" % number for number in range(100))))

@@ -16,7 +16,8 @@ from isthmus.core.ids import Directory, ProcessId, ProcessName
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.problems import RuntimeProblem
-from isthmus.runtime.systems.acknowledged import AcknowledgedSpec, settle
+from isthmus.runtime.systems.acknowledged import decide
+from isthmus.runtime.systems.spec import AcknowledgedSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.transport.carrier import Receive
 from isthmus.runtime.transport.hello import Hello, encode_hello
@@ -245,9 +246,9 @@ def test_to_is_not_put_on_multicast_and_po_falls_back_to_a_hub(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RuntimeProblem, match="multicast is none"):
-        settle(AcknowledgedSpec(protocol="to", medium="multicast"), "run/hall")
-    assert settle(AcknowledgedSpec(protocol="to"), "run/hall").medium == "hub"
-    assert settle(AcknowledgedSpec(protocol="po"), "run/hall").medium == "multicast"
+        decide(AcknowledgedSpec(protocol="to", medium="multicast"), "run/hall")
+    assert decide(AcknowledgedSpec(protocol="to"), "run/hall").medium == "hub"
+    assert decide(AcknowledgedSpec(protocol="po"), "run/hall").medium == "multicast"
     with pytest.raises(NoMulticast, match="Use the hub instead"):
         try_out(Address("127.0.0.1", 0))
 
@@ -255,7 +256,7 @@ def test_to_is_not_put_on_multicast_and_po_falls_back_to_a_hub(
         raise NoMulticast(where, "no such device")
 
     monkeypatch.setattr("isthmus.runtime.systems.acknowledged.try_out", not_here)
-    assert settle(AcknowledgedSpec(protocol="po"), "run/hall").medium == "hub"
+    assert decide(AcknowledgedSpec(protocol="po"), "run/hall").medium == "hub"
     assert "there will be a hub instead" in caplog.text
     with pytest.raises(NoMulticast, match="no such device"):
-        settle(AcknowledgedSpec(protocol="po", medium="multicast"), "run/hall")
+        decide(AcknowledgedSpec(protocol="po", medium="multicast"), "run/hall")

@@ -19,7 +19,7 @@ from runtime_support import PATIENCE, run_with_children, soon
 import isthmus
 from isthmus.adapters.embedded import main, plan, spawn
 from isthmus.core.ids import MILLISECOND, ProcessName
-from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace

@@ -13,7 +13,7 @@ from site_support import JoinedPair
 
 from isthmus.ordering.group.member import GroupMember
 from isthmus.runtime.site import NoAddress, Site, site_spec
-from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, listen
 from isthmus.topology.file import load
 

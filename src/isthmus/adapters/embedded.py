@@ -31,22 +31,16 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from isthmus.core.endpoint import View
+from isthmus.core.endpoint import OrderName, View
 from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.loop import run
 from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import RuntimeProblem
-from isthmus.runtime.systems.daisy import is_at_rest
-from isthmus.runtime.systems.group import (
-    MemberFactory,
-    OrderName,
-    SystemSpec,
-    group_member,
-    provide_medium,
-    start_member,
-)
+from isthmus.runtime.systems.members import MemberFactory, group_member, provide_medium, start_member
+from isthmus.runtime.systems.spec import SystemSpec
+from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.transport.hub import Hub
 
@@ -270,12 +264,12 @@ async def run_child(spec: SystemSpec, options: argparse.Namespace) -> Outcome:
         listener = listen(spec.addresses[slot_of(process)])
     discard: OnBatch | None = None if application else lambda batch: None
     driver = await start_member(spec, process, listener, on_batch=discard, joining=options.joining)
-    daisy = spec.daisy is not None
+    kind = KINDS[spec.kind]
     node = Node(
         {str(names.name(process)): driver},
         stop_timeout=options.stop_timeout,
-        together=options.together or daisy,
-        at_rest=is_at_rest if daisy else None,
+        together=options.together or kind.end_together,
+        at_rest=kind.at_rest,
     )
     return await node.run(application(EmbeddedProcess(driver, names)) if application else None)
 

@@ -26,9 +26,8 @@ from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import Site, journal_of, site_spec
-from isthmus.runtime.systems.clusters import ClusterSite
-from isthmus.runtime.systems.daisy import DaisySite, is_at_rest
-from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.systems.spec import SystemSpec
+from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.topology.file import load
 from isthmus.topology.model import System, Topology
@@ -63,10 +62,10 @@ def run_site(
     chosen = process or ([] if hub else list(system.founders))
     on_the_medium = MediumOptions(medium, loss, loss_seed, hub)
     on_the_medium.check(str(topology), system)
-    if system.kind in ("clusters", "daisy") and (joining or (lines and not system.broadcasts) or life is not None):
-        what = "is made of clusters" if system.kind == "clusters" else "is a daisy"
-        options = "--joining, --lines and --life are" if not system.broadcasts else "--joining and --life are"
-        fail(f"{topology}: systems.{site} {what}: {options} for groups")
+    kind = KINDS[system.kind]
+    if kind.fixed and (joining or (lines and not system.broadcasts) or life is not None):
+        options = "--joining and --life are" if system.broadcasts else "--joining, --lines and --life are"
+        fail(f"{topology}: systems.{site} {kind.fixed}: {options} for groups")
     life = _life(loaded, system, chosen, life)
     if life and not process:
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
@@ -83,10 +82,8 @@ def run_site(
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load_here = Load(rate, size, seconds or float("inf")) if rate else None
-    if system.kind == "clusters":
-        return run_addressed(ClusterSite(loaded, system, spec), listeners, load_here, seconds, output)
-    if not system.broadcasts:
-        return run_addressed(DaisySite(loaded, system, spec), listeners, load_here, seconds, output)
+    if kind.site is not None and not system.broadcasts:
+        return run_addressed(kind.site(loaded, system, spec), listeners, load_here, seconds, output)
     if not chosen:
         return run_hub(spec, medium_address(system), seconds)
     site_here = Site(loaded, site, spec, journal_sync=journal_sync)
@@ -136,11 +133,9 @@ class Job:
         drivers = dict(zip(self.listeners, await asyncio.gather(*starting), strict=True))
         err.print(f"isthmus: {self.spec.system} runs: {', '.join(drivers)}", markup=False)
         # On a medium that loses, who is left over by the others may never hear that they have gone.
-        together = self.provides_medium and self.spec.acknowledged is not None
-        if self.spec.daisy is not None:
-            node = Node(drivers, together=True, at_rest=is_at_rest)
-        else:
-            node = Node(drivers, together=together)
+        kind = KINDS[self.spec.kind]
+        together = kind.end_together or (self.provides_medium and kind.provide is not None)
+        node = Node(drivers, together=together, at_rest=kind.at_rest)
         outcome = await node.run(self._application(drivers))
         self.accepted = {name: driver.accepted for name, driver in drivers.items()}
         return outcome
@@ -190,7 +185,7 @@ def _embedded(topology: Topology, site: str) -> System:
     except KeyError:
         names = ", ".join(each.name for each in topology.systems)
         fail(f"{topology.file}: there is no system {site!r}; --site takes one of {names}")
-    if system.provider != "embedded":
+    if system.kind not in KINDS:
         fail(f"{topology.file}: systems.{site}.kind is {system.provider!r}; only embedded systems can be run so far")
     return system
 

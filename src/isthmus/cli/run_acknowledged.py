@@ -13,8 +13,10 @@ from msgspec import Struct, structs
 from isthmus.cli.console import HOLDS, err, fail
 from isthmus.cli.run_options import MediumName
 from isthmus.runtime.loop import run as run_loop
-from isthmus.runtime.systems.acknowledged import settle
-from isthmus.runtime.systems.group import SystemSpec, provide_medium
+from isthmus.runtime.systems.acknowledged import decide
+from isthmus.runtime.systems.members import provide_medium
+from isthmus.runtime.systems.spec import AcknowledgedSpec, SystemSpec
+from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import Address
 from isthmus.topology.model import System
 
@@ -38,16 +40,16 @@ class MediumOptions(Struct, frozen=True):
         return self.hub or self.loss > 0 or self.medium is not MediumName.AUTO
 
     def check(self, file: str, system: System) -> None:
-        if self.are_given and system.kind != "acknowledged":
+        if self.are_given and KINDS[system.kind].provide is None:
             fail(f"{file}: systems.{system.name} is on no medium: --medium, --loss and --hub are for [acknowledged]")
 
     def apply(self, spec: SystemSpec) -> SystemSpec:
         """The system with its medium, as far as the command line says which."""
-        if spec.acknowledged is None:
+        if KINDS[spec.kind].provide is None:
             return spec
         medium = _KINDS[self.medium]
-        acknowledged = structs.replace(spec.acknowledged, medium=medium, loss=self.loss, loss_seed=self.loss_seed)
-        return structs.replace(spec, acknowledged=acknowledged)
+        own = spec.own_of(AcknowledgedSpec)
+        return structs.replace(spec, own=structs.replace(own, medium=medium, loss=self.loss, loss_seed=self.loss_seed))
 
 
 def medium_address(system: System) -> Address | None:
@@ -58,13 +60,17 @@ def medium_address(system: System) -> Address | None:
 @asynccontextmanager
 async def on_medium(spec: SystemSpec, at: Address | None, *, provides: bool) -> AsyncIterator[SystemSpec]:
     """The system with its medium decided on, and with a hub for as long as this lasts, if one is to be here."""
+    if KINDS[spec.kind].provide is None:
+        yield spec
+        return
     hub = None
     if provides:
         spec, hub = await provide_medium(spec, at)
-    elif spec.acknowledged is not None:
-        spec = structs.replace(spec, acknowledged=settle(spec.acknowledged, f"{spec.run}/{spec.system}", at))
-    if spec.acknowledged is not None:
-        err.print(f"isthmus: {spec.system} is on {spec.acknowledged.medium} {spec.acknowledged.where}", markup=False)
+    else:
+        decided = decide(spec.own_of(AcknowledgedSpec), f"{spec.run}/{spec.system}", at)
+        spec = structs.replace(spec, own=decided)
+    own = spec.own_of(AcknowledgedSpec)
+    err.print(f"isthmus: {spec.system} is on {own.medium} {own.where}", markup=False)
     try:
         yield spec
     finally:
@@ -80,7 +86,7 @@ def run_hub(spec: SystemSpec, at: Address | None, seconds: float | None) -> int:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, told.set)
         async with on_medium(spec, at, provides=True) as settled:
-            if settled.acknowledged is not None and settled.acknowledged.medium == "multicast":
+            if settled.own_of(AcknowledgedSpec).medium == "multicast":
                 fail(f"{spec.system} is on multicast and needs no hub; write --medium hub, here and for its processes")
             try:
                 await asyncio.wait_for(told.wait(), seconds)

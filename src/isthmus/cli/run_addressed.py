@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from abc import ABC, abstractmethod
 from functools import partial
 from random import Random
 from socket import socket
 from time import perf_counter
-from typing import Generic
+from typing import Any
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, err, print_json, table
 from isthmus.cli.load import TICK, Load
@@ -17,9 +16,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.message import Addressed
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import NotAccepting
-from isthmus.runtime.systems.addressed import AddressedSite, AnyDriver
-from isthmus.runtime.systems.clusters import ClusterDriver, ClusterSite
-from isthmus.runtime.systems.daisy import DaisyDriver, DaisySite
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 
 ANSWERED = 0.5
 """The chance that a message is answered, by a message to whomever its sender wrote to before: chains of causes."""
@@ -30,18 +27,14 @@ LINGER = 2.0
 
 
 def run_addressed(
-    site: ClusterSite | DaisySite,
+    site: AddressedSite[Any],
     listeners: dict[str, socket],
     load: Load | None,
     seconds: float | None,
     output: Output,
 ) -> int:
     """Run until a signal or the end of the time. What was sent is seen through; exit code 1 says that it was not."""
-    job: Job[ClusterDriver] | Job[DaisyDriver]
-    if isinstance(site, ClusterSite):
-        job = ClusterJob(site, listeners, load, seconds)
-    else:
-        job = DaisyJob(site, listeners, load, seconds)
+    job = Job(site, listeners, load, seconds)
     unfinished = run_loop(job.run())
     drivers = site.drivers
     result = {
@@ -55,8 +48,7 @@ def run_addressed(
         print_json(result)
     else:
         title = f"{site.spec.system}: {job.delivered:,} messages delivered here"
-        groups = "clusters" if isinstance(site, ClusterSite) else "groups"
-        listing = table(title, "process", "sent", groups)
+        listing = table(title, "process", "sent", site.parts)
         for name, driver in drivers.items():
             listing.add_row(name, f"{driver.accepted:,}", site.describe(driver.endpoint.id))
         err.print(listing)
@@ -65,12 +57,12 @@ def run_addressed(
     return VIOLATED if unfinished else HOLDS
 
 
-class Job(ABC, Generic[AnyDriver]):
+class Job:
     """The processes of one such system in this OS process, and the load on them."""
 
     def __init__(
         self,
-        site: AddressedSite[AnyDriver],
+        site: AddressedSite[Any],
         listeners: dict[str, socket],
         load: Load | None,
         seconds: float | None,
@@ -118,7 +110,7 @@ class Job(ABC, Generic[AnyDriver]):
         if named in self.site.everybody:
             await self._write(self.site.drivers[self.site.names.name(here).process], named)
 
-    async def _send_steadily(self, driver: AnyDriver) -> None:
+    async def _send_steadily(self, driver: AddressedDriver) -> None:
         """Keep to the rate on average, to anybody."""
         assert self.load is not None
         started, sent = perf_counter(), 0
@@ -128,7 +120,7 @@ class Job(ABC, Generic[AnyDriver]):
                 sent += 1
             await asyncio.sleep(TICK)
 
-    async def _write(self, driver: AnyDriver, target: ProcessId) -> None:
+    async def _write(self, driver: AddressedDriver, target: ProcessId) -> None:
         """The first two bytes name whom this process wrote to before: whoever answers writes there."""
         assert self.load is not None
         me = driver.endpoint.id
@@ -136,29 +128,6 @@ class Job(ABC, Generic[AnyDriver]):
         self._before[me] = target
         payload = before.to_bytes(2, "big") + bytes(max(0, self.load.size - 2))
         try:
-            await self._send(driver, target, payload)
+            await self.site.write(driver, target, payload, self._rng)
         except NotAccepting:
             pass
-
-    @abstractmethod
-    async def _send(self, driver: AnyDriver, target: ProcessId, payload: bytes) -> None:
-        """One message that this process is to have."""
-
-
-class ClusterJob(Job[ClusterDriver]):
-    """Each message is for one process."""
-
-    async def _send(self, driver: ClusterDriver, target: ProcessId, payload: bytes) -> None:
-        await driver.send(target, payload)
-
-
-class DaisyJob(Job[DaisyDriver]):
-    """Each message is for the one that is meant, and now and then for others, or for everybody."""
-
-    async def _send(self, driver: DaisyDriver, target: ProcessId, payload: bytes) -> None:
-        everybody = self.site.everybody
-        others = self._rng.sample(everybody, self._rng.choice((0, 0, 1, min(2, len(everybody)), len(everybody))))
-        # Whoever is not in the tree now has not come yet, or is gone.
-        present = [each for each in (target, *others) if driver.process.tree.knows((each,))]
-        if present:
-            await driver.send(present, payload)

@@ -22,6 +22,9 @@ from isthmus.core.wire.pdu import Pdu
 
 Destinations: TypeAlias = tuple[ProcessId, ...]
 
+OrderName: TypeAlias = Literal["fifo", "causal", "total"]
+"""What a system can keep, weakest first."""
+
 
 class View(NamedTuple):
     """Who is in the system, from this point of the delivery sequence on. Members are in rank order."""

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple, TypeVar
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.message import Message
 from isthmus.explorer.scenario import Ledger
-from isthmus.topology.model import Order
 
 Item = TypeVar("Item")
 
@@ -60,7 +60,7 @@ class SystemState(NamedTuple):
 class OrderedBroadcast:
     """The rules of one system."""
 
-    def __init__(self, order: Order, processes: int, gateways: int, ledger: Ledger) -> None:
+    def __init__(self, order: OrderName, processes: int, gateways: int, ledger: Ledger) -> None:
         self.order = order
         self.width = processes + gateways
         self.processes = range(processes)

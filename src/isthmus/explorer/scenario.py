@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Message
-from isthmus.topology.model import Order, Topology
+from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import Stability
 
 DEFAULT_MESSAGES = 3
@@ -56,7 +57,7 @@ def scenario_of(
 class Ledger:
     """All messages that can ever be sent, as bits; and what is a cause of what, as far as it is promised."""
 
-    def __init__(self, sends: Iterable[ProcessId], promise: Order, directory: Directory) -> None:
+    def __init__(self, sends: Iterable[ProcessId], promise: OrderName, directory: Directory) -> None:
         self.promise = promise
         self._directory = directory
         self._ids: list[tuple[ProcessId, int]] = []

@@ -16,7 +16,6 @@ from typing import Any
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
-from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.member import GatewayMember, gateway_settings
 from isthmus.join.recovery import NOTHING
@@ -27,13 +26,12 @@ from isthmus.runtime.link.connection import DEFAULT_LINK_LIMITS, LinkLimits
 from isthmus.runtime.link.link import LinkCallbacks
 from isthmus.runtime.link.links import Links
 from isthmus.runtime.problems import RuntimeProblem
-from isthmus.runtime.systems.acknowledged import AcknowledgedSpec
-from isthmus.runtime.systems.daisy import WINDOW as DAISY_WINDOW
-from isthmus.runtime.systems.group import SystemSpec, group_settings, make_group, start_member
+from isthmus.runtime.systems.members import make_group, start_member
+from isthmus.runtime.systems.spec import SystemSpec, group_settings
+from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.runtime.transport.hello import group_tag
 from isthmus.runtime.transport.tls import LinkTls
-from isthmus.topology.kinds.acknowledged import AcknowledgedTable
 from isthmus.topology.model import SUSPECT_AFTER, System, Topology
 from isthmus.topology.plans import plans
 from isthmus.topology.wiring import Link, all_links
@@ -198,8 +196,6 @@ def site_spec(
 ) -> SystemSpec:
     """What the members of one system of a topology have to agree on; one address per member, in their order."""
     members = dict(zip(topology.slots(system.name), system.members, strict=True))
-    if system.kind == "daisy":
-        settings.setdefault("window_messages", DAISY_WINDOW)
     return SystemSpec(
         run=run,
         system=system.name,
@@ -211,15 +207,7 @@ def site_spec(
         suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
         keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
-        acknowledged=_acknowledged(system.own(AcknowledgedTable)) if system.kind == "acknowledged" else None,
-        daisy=system.own(DaisyTable) if system.kind == "daisy" and system.broadcasts else None,
+        kind=system.kind,
         gateways=tuple(topology.gateway_slots(system.name)) if topology.is_joined(system.name) else (),
-        **settings,
-    )
-
-
-def _acknowledged(table: AcknowledgedTable) -> AcknowledgedSpec:
-    """What the file says of it. Which medium carries it is no business of the file."""
-    return AcknowledgedSpec(
-        protocol=table.protocol, act_on=table.act_on, window=table.window, answer_after=table.answer_after
+        **(KINDS[system.kind].agree(system) | settings),
     )

@@ -12,10 +12,10 @@ from random import Random
 
 from msgspec import Struct
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.share import WINDOW
-from isthmus.ordering.orders.order import OrderName
 from isthmus.simulator.checks.links import LinkWatch
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.checks.stability import too_early

@@ -15,17 +15,17 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
 from isthmus.topology.read.exploration import Exploration
 from isthmus.topology.read.simulation import Simulation
 
 AnyTable = TypeVar("AnyTable", bound=Struct)
 
-Order: TypeAlias = Literal["fifo", "causal", "total"]
 Delivery: TypeAlias = Literal["uniform", "fast"]
 Assign: TypeAlias = Literal["striped", "transfer-sets", "paths", "uncoordinated"]
 
-ORDERS: tuple[Order, ...] = ("fifo", "causal", "total")
+ORDERS: tuple[OrderName, ...] = ("fifo", "causal", "total")
 """Weakest first. Each contains those before it: total order here is always causal (a log, or the embedded group)."""
 
 SUSPECT_AFTER: Nanos = 200 * MILLISECOND
@@ -69,7 +69,7 @@ class System(Struct, frozen=True, kw_only=True):
 
     name: str
     provider: str
-    order: Order
+    order: OrderName
     kind: str = "group"
     table: Struct | None = None
     broadcasts: bool = True
@@ -126,7 +126,7 @@ class Join(Struct, frozen=True, kw_only=True):
     """
 
     between: tuple[str, str]
-    order: Order
+    order: OrderName
     assign: Assign
     links: int | Literal["auto"] | None = None
     planned: int = 0
@@ -179,7 +179,7 @@ class Topology(Struct, frozen=True, kw_only=True):
         """Whether anything joins this system to others."""
         return any(name in join.between for join in self.joins)
 
-    def promise(self) -> Order:
+    def promise(self) -> OrderName:
         """The order that the whole is meant to keep: the weakest of its joins, and of systems that nothing joins.
 
         A join's own order decides and not that of its systems, so that an unsafe topology is judged by what it claims.

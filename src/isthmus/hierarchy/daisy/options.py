@@ -41,7 +41,7 @@ class DaisyOptions(Struct, frozen=True, kw_only=True):
 PLAIN = DaisyOptions()
 
 
-class DaisyTable(Struct, frozen=True, kw_only=True):
+class DaisyTable(Struct, frozen=True, kw_only=True, tag="daisy"):
     """One group as the file has it: a local group of processes, or the servers' group of its parts.
 
     `name` is its path from the top; that of the topmost is empty, and its `options` are those of the daisy.

@@ -28,7 +28,7 @@ from isthmus.ordering.acknowledged.member import AcknowledgingMember
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.loop import run
 from isthmus.runtime.problems import RuntimeProblem
-from isthmus.runtime.systems.acknowledged import AcknowledgedSpec
+from isthmus.runtime.systems.spec import AcknowledgedSpec
 from isthmus.runtime.transport.medium import Medium
 from isthmus.trace.schema import Property
 
@@ -128,9 +128,8 @@ async def system(
     options |= {"batch_messages": 1, "window_messages": 8 * WINDOW}
     options |= {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
     if contender != "sequencer":
-        options["acknowledged"] = AcknowledgedSpec(
-            protocol=contender, window=WINDOW, answer_after=ANSWER_AFTER, loss=loss, loss_seed=1
-        )
+        own = AcknowledgedSpec(protocol=contender, window=WINDOW, answer_after=ANSWER_AFTER, loss=loss, loss_seed=1)
+        options |= {"kind": "acknowledged", "own": own}
     callbacks = {name: taker(slot) for slot, name in enumerate(names)}
     order: Literal["fifo", "total"] = "fifo" if contender == "po" else "total"
     async with EmbeddedSystem(names, order, name="hall", callbacks=callbacks, **options) as running:
@@ -195,8 +194,8 @@ async def _times(contender: Contender, entities: int, loss: float, seconds: floa
 
         async with asyncio.timeout(WITHIN):
             await asyncio.gather(*map(send, running.processes))
-        acknowledged = running.spec.acknowledged
-    return "TCP" if acknowledged is None else acknowledged.medium, times
+        own = running.spec.own
+    return own.medium if isinstance(own, AcknowledgedSpec) else "TCP", times
 
 
 def endure(
@@ -259,8 +258,7 @@ async def _endure(
         finally:
             reporting.cancel()
         seconds = time.perf_counter() - started
-        acknowledged = running.spec.acknowledged
-        assert acknowledged is not None
+        acknowledged = running.spec.own_of(AcknowledgedSpec)
         sent = sum(driver.accepted for driver in drivers)
         assert set(delivered.values()) == {sent}, f"{sent} were sent, delivered {dict(delivered)}"
         return Endurance(

@@ -12,6 +12,7 @@ from itertools import count
 
 from msgspec import structs
 
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessName
 from isthmus.lab.counts.rig import Broadcast, Charges, Flood, Rig
 from isthmus.lab.counts.table import Row, Section, row
@@ -28,7 +29,7 @@ from isthmus.planner.expressions import (
     system_rate_limit,
     transfer_time,
 )
-from isthmus.topology.model import REST, Assign, Join, Order, System, Topology, TransferSet
+from isthmus.topology.model import REST, Assign, Join, System, Topology, TransferSet
 from isthmus.topology.read.simulation import Fixed, LinkNetwork, Network, Simulation, Workload
 
 HEARTBEAT: Nanos = 20 * MILLISECOND
@@ -49,7 +50,7 @@ def topology(
     sizes: Sequence[int],
     joins: Sequence[tuple[int, int]],
     *,
-    order: Order = "fifo",
+    order: OrderName = "fifo",
     assign: Assign = "transfer-sets",
     links: int = 1,
     model: JoinModel | None = None,
@@ -112,7 +113,7 @@ def broadcasts(described: Topology) -> list[Broadcast]:
 
 
 def count_messages() -> list[Row]:
-    shapes: list[tuple[str, Sequence[int], Sequence[tuple[int, int]], Order]] = [
+    shapes: list[tuple[str, Sequence[int], Sequence[tuple[int, int]], OrderName]] = [
         *((f"n = {size}, one system", (size,), (), "fifo") for size in (2, 5, 9)),
         ("n = 2, m = 2", (1, 1), chain(2), "fifo"),
         ("n = 8, m = 2", (4, 4), chain(2), "fifo"),

@@ -8,9 +8,9 @@ or view changes in progress.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
-from isthmus.core.endpoint import Hold
+from isthmus.core.endpoint import Hold, OrderName
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
 from isthmus.ordering.orders.causal import CausalOrder
@@ -45,8 +45,6 @@ class Order(Protocol):
     def waiting(self) -> Iterator[Hold]:
         """What is held now, and for what."""
 
-
-OrderName: TypeAlias = Literal["fifo", "causal", "total"]
 
 ORDERS: dict[OrderName, Callable[[], Order]] = {"fifo": FifoOrder, "causal": CausalOrder, "total": TotalOrder}
 """The orders that a system can keep, by the names that topology files use."""

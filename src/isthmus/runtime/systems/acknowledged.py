@@ -7,80 +7,72 @@ the machine allows it, and a hub elsewhere.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
 from socket import socket
 from time import monotonic_ns
-from typing import Literal, TypeAlias
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessId
-from isthmus.ordering.acknowledged.member import AcknowledgingMember, Protocol, make_member
-from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
+from isthmus.core.ids import ProcessId
+from isthmus.ordering.acknowledged.member import AcknowledgingMember, make_member
+from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.runtime.problems import RuntimeProblem
+from isthmus.runtime.systems.kind import RunKind
+from isthmus.runtime.systems.spec import AcknowledgedSpec, SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, listen
 from isthmus.runtime.transport.hello import group_tag
 from isthmus.runtime.transport.hub import Hub, HubMedium
 from isthmus.runtime.transport.medium import Losses, Medium
 from isthmus.runtime.transport.multicast import MulticastMedium, NoMulticast, group_address, try_out
+from isthmus.runtime.transport.peer import Limits
+from isthmus.topology.kinds.acknowledged import AcknowledgedTable
+from isthmus.topology.model import System
 
 log = logging.getLogger(__name__)
 
-MediumKind: TypeAlias = Literal["auto", "hub", "multicast"]
+
+def _agree(system: System) -> dict[str, Any]:
+    """What the file says of it. Which medium carries it is no business of the file."""
+    table = system.own(AcknowledgedTable)
+    own = AcknowledgedSpec(
+        protocol=table.protocol, act_on=table.act_on, window=table.window, answer_after=table.answer_after
+    )
+    return {"own": own}
 
 
-class AcknowledgedSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the entities of one system agree on, beside what every group does. Plain data, like `SystemSpec`.
+def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joining: bool) -> AcknowledgingMember:
+    own = spec.own_of(AcknowledgedSpec)
+    acknowledged = AcknowledgedSettings(own.act_on, own.window, own.answer_after)
+    # What a group says again, it says for TCP, which loses nothing while a connection lives. A medium does.
+    settings = structs.replace(settings, retry_after=min(settings.retry_after, 2 * settings.heartbeat))
+    founders = spec.founders()
+    return make_member(own.protocol, process, founders, acknowledged, settings, monotonic_ns(), joining=joining)
 
-    `where` is the hub, or the multicast group; None until `settle` has decided. `loss` is the chance that an entity
-    misses a PDU, on top of what the medium loses by itself.
-    """
 
-    protocol: Protocol
-    act_on: ActOn = "acknowledged"
-    window: int = 8
-    answer_after: Nanos = 2 * MILLISECOND
-    medium: MediumKind = "auto"
-    where: Address | None = None
-    loss: float = 0.0
-    loss_seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.loss < 1:
-            raise ValueError(f"a loss of {self.loss:g} is no chance below 1")
-
-    def member(
-        self, process: ProcessId, founders: Sequence[ProcessId], settings: GroupSettings, *, joining: bool
-    ) -> AcknowledgingMember:
-        acknowledged = AcknowledgedSettings(self.act_on, self.window, self.answer_after)
-        # What a group says again, it says for TCP, which loses nothing while a connection lives. A medium does.
-        settings = structs.replace(settings, retry_after=min(settings.retry_after, 2 * settings.heartbeat))
-        return make_member(self.protocol, process, founders, acknowledged, settings, monotonic_ns(), joining=joining)
-
-    def open_end(self, process: ProcessId, names: Directory, group: str, listener: socket, within: float) -> Medium:
-        """The end of one entity, not connected yet. `group` is the name of run and system."""
-        if self.where is None:
-            raise ValueError("nobody has decided where the medium is: call settle first")
-        tag, losses = group_tag(group), Losses(self.loss, self.loss_seed)
-        if self.medium == "multicast":
-            return MulticastMedium(
-                process, self.where, names, group=tag, returns_own=False, losses=losses, listener=listener
-            )
-        returns_own = self.protocol == "to"
-        return HubMedium(
-            process,
-            self.where,
-            names,
-            group=tag,
-            returns_own=returns_own,
-            losses=losses,
-            listener=listener,
-            within=within,
+def _connect(spec: SystemSpec, process: ProcessId, listener: socket, limits: Limits) -> Medium:
+    """The end of one entity, not connected yet."""
+    own, names = spec.own_of(AcknowledgedSpec), spec.directory()
+    if own.where is None:
+        raise ValueError("nobody has decided where the medium is: call decide first")
+    tag, losses = group_tag(f"{spec.run}/{spec.system}"), Losses(own.loss, own.loss_seed)
+    if own.medium == "multicast":
+        return MulticastMedium(
+            process, own.where, names, group=tag, returns_own=False, losses=losses, listener=listener
         )
+    return HubMedium(
+        process,
+        own.where,
+        names,
+        group=tag,
+        returns_own=own.protocol == "to",
+        losses=losses,
+        listener=listener,
+        within=spec.start_within,
+    )
 
 
-def settle(spec: AcknowledgedSpec, group: str, at: Address | None = None) -> AcknowledgedSpec:
+def decide(spec: AcknowledgedSpec, group: str, at: Address | None = None) -> AcknowledgedSpec:
     """Decide on the medium, and where it is: at an address that is known, or, without one, anywhere that is free.
 
     A hub without an address is still to be started, and then `where` is None.
@@ -105,13 +97,15 @@ def settle(spec: AcknowledgedSpec, group: str, at: Address | None = None) -> Ack
     return structs.replace(spec, medium="hub", where=at)
 
 
-async def provide(
-    spec: AcknowledgedSpec, group: str, slots: Container[int], at: Address | None = None
-) -> tuple[AcknowledgedSpec, Hub | None]:
+async def _provide(spec: SystemSpec, at: Address | None) -> tuple[SystemSpec, Hub | None]:
     """Decide on the medium and start what it needs, which is nothing, or a hub that the caller is to close."""
-    spec = settle(spec, group, at)
-    if spec.medium == "multicast":
-        return spec, None
-    listener = listen(spec.where or Address(LOOPBACK, 0))
-    hub = await Hub(listener, slots, group=group_tag(group), label=group).open()
-    return structs.replace(spec, where=hub.address), hub
+    group = f"{spec.run}/{spec.system}"
+    own = decide(spec.own_of(AcknowledgedSpec), group, at)
+    if own.medium == "multicast":
+        return structs.replace(spec, own=own), None
+    listener = listen(own.where or Address(LOOPBACK, 0))
+    hub = await Hub(listener, spec.addresses, group=group_tag(group), label=group).open()
+    return structs.replace(spec, own=structs.replace(own, where=hub.address)), hub
+
+
+ACKNOWLEDGED = RunKind(agree=_agree, member=_member, connect=_connect, provide=_provide)

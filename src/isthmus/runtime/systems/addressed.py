@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from random import Random
 from socket import socket
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from isthmus.core.endpoint import Delivered
 from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.message import Addressed
 from isthmus.runtime.driver.process import ProcessDriver, Sender
 from isthmus.runtime.driver.recorder import LiveRecorder
-from isthmus.runtime.systems.group import SystemSpec, open_recorder, start_driver
+from isthmus.runtime.systems.launch import open_recorder, start_driver, to_each_peer
+from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import Topology
@@ -59,7 +61,9 @@ AnyDriver = TypeVar("AnyDriver", bound=AddressedDriver)
 
 
 class AddressedSite(ABC, Generic[AnyDriver]):
-    """The processes of one such system that run in this event loop."""
+    """The processes of one such system that run in this event loop. `parts` is what such a system consists of."""
+
+    parts: ClassVar[str]
 
     def __init__(self, topology: Topology, spec: SystemSpec) -> None:
         self.spec = spec
@@ -70,6 +74,10 @@ class AddressedSite(ABC, Generic[AnyDriver]):
     @abstractmethod
     async def start(self, process: ProcessId, listener: socket, on_message: OnMessage) -> AnyDriver:
         """Start one process, listening on `listener`."""
+
+    @abstractmethod
+    async def write(self, driver: AnyDriver, target: ProcessId, payload: bytes, rng: Random) -> None:
+        """Send a message that `target` is to have, and whoever else such a load brings in by chance."""
 
     @abstractmethod
     def describe(self, process: ProcessId) -> str:
@@ -88,7 +96,7 @@ class AddressedSite(ABC, Generic[AnyDriver]):
             return make_driver(mesh, open_recorder(self.spec, process, "start", None, "app"))
 
         joining = slot_of(process) in self.spec.standby
-        driver = await start_driver(self.spec, process, listener, make, joining=joining, limits=limits)
+        driver = await start_driver(self.spec, process, listener, make, to_each_peer, joining=joining, limits=limits)
         self.drivers[self.names.name(process).process] = driver
         return driver
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from random import Random
 from socket import socket
 
 from isthmus.core.endpoint import Destinations
@@ -18,7 +19,8 @@ from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
-from isthmus.runtime.systems.group import SystemSpec
+from isthmus.runtime.systems.kind import RunKind
+from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import System, Topology
@@ -61,6 +63,8 @@ class ClusterDriver(AddressedDriver):
 class ClusterSite(AddressedSite[ClusterDriver]):
     """The processes of one system of clusters that run in this event loop."""
 
+    parts = "clusters"
+
     def __init__(self, topology: Topology, system: System, spec: SystemSpec) -> None:
         super().__init__(topology, spec)
         self.tree = hierarchy_of(system.own(ClusterTable), lambda name: self.names.id(system.name, name))
@@ -77,5 +81,12 @@ class ClusterSite(AddressedSite[ClusterDriver]):
         endpoint = ClusterProcess(process, self.tree, settings or ClusterSettings(retry_after=RETRY_AFTER))
         return await self.launch(process, listener, partial(ClusterDriver, endpoint, on_message), limits)
 
+    async def write(self, driver: ClusterDriver, target: ProcessId, payload: bytes, rng: Random) -> None:
+        """Each message is for one process."""
+        await driver.send(target, payload)
+
     def describe(self, process: ProcessId) -> str:
         return ", ".join(each.name or "topmost" for each in self.tree.clusters_of(process))
+
+
+CLUSTERS = RunKind(site=ClusterSite, fixed="is made of clusters")

@@ -9,20 +9,24 @@ go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from socket import socket
 from time import monotonic_ns
+from typing import Any
 
-from isthmus.core.endpoint import Destinations
+from isthmus.core.endpoint import Destinations, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.hierarchy.daisy.member import DaisyMember
+from isthmus.hierarchy.daisy.member import DaisyMember, daisy_member
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.join.member import GatewayMember
+from isthmus.ordering.group.window import GroupSettings
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
-from isthmus.runtime.systems.group import SystemSpec, group_settings
+from isthmus.runtime.systems.kind import RunKind
+from isthmus.runtime.systems.spec import SystemSpec, group_settings
 from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import System, Topology
@@ -74,6 +78,8 @@ class DaisyDriver(AddressedDriver):
 class DaisySite(AddressedSite[DaisyDriver]):
     """The processes of one daisy that run in this event loop."""
 
+    parts = "groups"
+
     def __init__(self, topology: Topology, system: System, spec: SystemSpec) -> None:
         super().__init__(topology, spec)
         self.tree = tree_of(system.own(DaisyTable), lambda name: self.names.id(system.name, name))
@@ -91,6 +97,15 @@ class DaisySite(AddressedSite[DaisyDriver]):
 
         return await self.launch(process, listener, make, limits)
 
+    async def write(self, driver: DaisyDriver, target: ProcessId, payload: bytes, rng: Random) -> None:
+        """Each message is for the one that is meant, and now and then for others, or for everybody."""
+        everybody = self.everybody
+        others = rng.sample(everybody, rng.choice((0, 0, 1, min(2, len(everybody)), len(everybody))))
+        # Whoever is not in the tree now has not come yet, or is gone.
+        present = [each for each in (target, *others) if driver.process.tree.knows((each,))]
+        if present:
+            await driver.send(present, payload)
+
     def describe(self, process: ProcessId) -> str:
         """The local group, and the groups above in which it holds a seat now."""
         daisy = self.drivers[self.names.name(process).process].process
@@ -100,11 +115,38 @@ class DaisySite(AddressedSite[DaisyDriver]):
         return ", ".join(group.name or ("everybody" if group.is_local else "topmost") for group in groups)
 
 
-def is_at_rest(driver: MemberDriver) -> bool:
+def _is_at_rest(driver: MemberDriver) -> bool:
     """Whether a process of a daisy that broadcasts, or its gateway, knows of nothing that is still on its way."""
     member: object = driver.member
     if isinstance(member, GatewayMember):
         if member.gateway.unfinished() and driver.ended is None:
             return False
         member = member.group
-    return driver.ended is not None or not isinstance(member, DaisyMember) or member.is_quiet
+    assert isinstance(member, DaisyMember)
+    return driver.ended is not None or member.is_quiet
+
+
+def _agree(system: System) -> dict[str, Any]:
+    return {"own": system.own(DaisyTable), "window_messages": WINDOW}
+
+
+def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joining: bool) -> DaisyMember:
+    names = spec.directory()
+    tree = tree_of(spec.own_of(DaisyTable), lambda name: names.id(spec.system, name))
+    return daisy_member(process, tree, spec.gateways, settings, monotonic_ns())
+
+
+def _first_view(spec: SystemSpec, member: DaisyMember) -> View:
+    """Its local group."""
+    return member.view
+
+
+DAISY = RunKind(
+    agree=_agree,
+    member=_member,
+    first_view=_first_view,
+    site=DaisySite,
+    end_together=True,
+    at_rest=_is_at_rest,
+    fixed="is a daisy",
+)

@@ -14,9 +14,9 @@ from isthmus.topology.model import System
 from isthmus.topology.read.table import Table
 
 if TYPE_CHECKING:  # words only: who reads a file needs no protocol
+    from isthmus.core.endpoint import OrderName
     from isthmus.ordering.acknowledged.member import Protocol
     from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, ActOn
-    from isthmus.ordering.orders.order import OrderName
 
 MAX_WINDOW = 1024
 
