@@ -117,7 +117,7 @@ def test_a_daisy_that_broadcasts_is_run_like_a_group(isthmus: Isthmus, tmp_path:
     assert done.json["delivered"] == 4 * sum(done.json["accepted"].values()) > 0
     events = list(read_trace(trace).events())
     assert {event.destinations for event in events if event.event in ("send", "deliver")} == {None}
-    assert not judge(events, ("integrity", "agreement", "fifo", "causal", "same_view")).violated
+    assert not judge(events, ("integrity", "agreement", "fifo", "causal", "same-view")).violated
 
 
 def test_check_shows_that_a_daisy_is_for_everybody(isthmus: Isthmus) -> None:

@@ -12,7 +12,7 @@ from isthmus.lab.benchmarks.failover import Figures
 from isthmus.lab.demonstration import Throughput
 from isthmus.trace.schema import Report, Verdict
 
-PROMISED = {"integrity", "agreement", "fifo", "causal", "same_view"}
+PROMISED = {"integrity", "agreement", "fifo", "causal", "same-view"}
 MEMBERS = [f"{site}.{member}" for site in ("madrid", "valencia") for member in ("g1", "g2", "p1", "p2")]
 
 
@@ -56,7 +56,7 @@ def test_demo_prints_speed_up_figures_and_verdicts_for_people(capsys: pytest.Cap
     verdicts = [Verdict(run="demo", property="causal", verdict="holds", checked=4000, violations=0)]
     print_throughput([Throughput(1, 2400.0, 0.98, 1.0), Throughput(4, 9600.0, 0.98, 4.0)])
     print_figures(figures)
-    print_verdicts(Report(runs=1, events=9, verdicts=verdicts, violations=[], quarantined=0), broken=False)
+    print_verdicts(Report(runs=1, events=9, verdicts=verdicts, violations=[], quarantined=0), PROMISED, broken=False)
     print_where(Path("page.html"), Path("traces"))
     printed = capsys.readouterr().out
     for words in ("speed-up", "9,600", "4.00 ×", "26 ms / 27.5 ms / 31 ms", "flowed again after", "1234 ms", "causal"):

@@ -81,7 +81,7 @@ def test_simulate_prints_its_figures(isthmus: Isthmus) -> None:
     assert (simulated.json["runs"], simulated.json["violated"], simulated.json["failures"]) == (2, 0, [])
     assert simulated.json["deliveries"] > 100
     assert simulated.json["verdicts"] == {
-        name: {"holds": 2} for name in ("integrity", "agreement", "fifo", "causal", "total", "same_view")
+        name: {"holds": 2} for name in ("integrity", "agreement", "fifo", "causal", "total", "same-view")
     }
     assert "held for its place" in simulated.json["sometimes"]
 

@@ -60,9 +60,9 @@ def assert_nothing_is_lost(events: list[Event], accepted: dict[str, int]) -> Non
         ]
         assert len(delivered) == len(messages)
         assert set(delivered) == messages
-    report = judge(events, ("integrity", "agreement", "fifo", "causal", "same_view"))
+    report = judge(events, ("integrity", "agreement", "fifo", "causal", "same-view"))
     assert {verdict.property: verdict.verdict for verdict in report.verdicts} == dict.fromkeys(
-        ("integrity", "agreement", "fifo", "causal", "same_view"), "holds"
+        ("integrity", "agreement", "fifo", "causal", "same-view"), "holds"
     )
 
 
@@ -146,7 +146,7 @@ def test_processes_of_one_site_can_run_apart_and_stop_apart(tmp_path: Path, unus
     accepted = {name: count for result in results for name, count in result["accepted"].items()}
     events = list(read_trace([trace]).events())
     assert Counter(event.process for event in events if event.event == "send") == accepted
-    report = judge(events, ("integrity", "agreement", "fifo", "causal", "same_view"))
+    report = judge(events, ("integrity", "agreement", "fifo", "causal", "same-view"))
     assert not report.violated
     assert {event.process for event in events if event.event == "leave"} == set(PROCESSES)
 

@@ -18,7 +18,7 @@ def assert_holds(outcome: Outcome) -> None:
     verdicts = {verdict.property: verdict.verdict for verdict in outcome.report.verdicts}
     assert set(verdicts) >= {"integrity", "agreement", "fifo", "causal"}
     assert set(verdicts.values()) == {"holds"}
-    assert all(verdict.checked for verdict in outcome.report.verdicts if verdict.property != "same_view")
+    assert all(verdict.checked for verdict in outcome.report.verdicts if verdict.property != "same-view")
 
 
 def test_a_server_of_a_daisy_is_killed_under_load(tmp_path: Path) -> None:

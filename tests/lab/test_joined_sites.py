@@ -15,7 +15,7 @@ from isthmus.core.ids import MILLISECOND
 from isthmus.lab.benchmarks.failover import figures_of
 from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Line
 from isthmus.lab.harness.os_process import ChildFailed, Ports
-from isthmus.simulator.run import PROMISED
+from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
@@ -79,9 +79,9 @@ def test_a_gateway_is_killed_and_comes_back_and_nothing_is_lost(tmp_path: Path) 
     read = read_trace([trace])
     assert not read.quarantined
     events = list(read.events())
-    report = judge(events, PROMISED["causal"])
+    report = judge(events, promised_by("causal"))
     assert {verdict.property: verdict.verdict for verdict in report.verdicts} == dict.fromkeys(
-        PROMISED["causal"], "holds"
+        promised_by("causal"), "holds"
     )
     figures = figures_of(events, killed_at)
     assert (figures.messages, figures.deliveries) == (4 * EACH, 4 * 4 * EACH)

@@ -87,15 +87,17 @@ def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Aud
 @pytest.fixture(scope="session")
 def by_numpy(spark: SparkSession, audits: Audits) -> Report:
     from isthmus.pipeline.audit import audit
+    from isthmus.trace.properties import PROPERTIES
 
-    return audit(spark, audits.table, engine="numpy")
+    return audit(spark, audits.table, expected=PROPERTIES, engine="numpy")
 
 
 @pytest.fixture(scope="session")
 def by_sql(spark: SparkSession, audits: Audits) -> Report:
     from isthmus.pipeline import blocks as sql_blocks
     from isthmus.pipeline.audit import audit
+    from isthmus.trace.properties import PROPERTIES
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sql_blocks, "BLOCK_BITS", BLOCK_BITS)
-        return audit(spark, audits.table, engine="sql")
+        return audit(spark, audits.table, expected=PROPERTIES, engine="sql")

@@ -94,7 +94,22 @@ def relayed() -> dict[str, list[Event]]:
     return {name: numbered("relayed", log) for name, log in logs.items()}
 
 
+def parted() -> dict[str, list[Event]]:
+    """Both go from view 1 to view 2, but p2 delivers what p1 sends only then. Short enough for the definition."""
+    run, sent = "x parted", ("a/p1", 1)
+
+    def view(name: str, number: int) -> Event:
+        return row(name, "view", peer=str(number), destinations=("a/p1", "a/p2"))
+
+    p1 = [row("a/p1", "start"), view("a/p1", 1), row("a/p1", "send", sent), row("a/p1", "deliver", sent)]
+    p2 = [row("a/p2", "start"), view("a/p2", 1), view("a/p2", 2), row("a/p2", "deliver", sent), row("a/p2", "end")]
+    return {
+        "a/p1": numbered(run, [*p1, view("a/p1", 2), row("a/p1", "end")]),
+        "a/p2": numbered(run, p2),
+    }
+
+
 def known_mistakes() -> dict[str, list[Event]]:
-    runs = (small("sound"), swapped(), dropped(), repeated(), invented(), crashed(), truncated(), relayed())
+    runs = (small("sound"), swapped(), dropped(), repeated(), invented(), crashed(), truncated(), relayed(), parted())
     rows = [[event for log in logs.values() for event in log] for logs in runs]
     return {each[0].run: each for each in rows}

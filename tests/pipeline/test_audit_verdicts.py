@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from properties_by_definition import verdicts
 
-from isthmus.pipeline.audit.findings import AUDITED
 from isthmus.trace.oracles import judge
+from isthmus.trace.properties import PROPERTIES
 from isthmus.trace.schema import Event, Report
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def expected_of(audits: Audits) -> dict[tuple[str, str], str]:
         (run, judged): answer
         for run, events in executions_of(audits).items()
         for judged, answer in verdicts(events).items()
-        if judged in AUDITED
     }
 
 
@@ -42,13 +41,13 @@ def test_every_verdict_by_numpy_is_the_one_by_definition(audits: Audits, by_nump
     expected = expected_of(audits)
     assert {place: answer for place, answer in answers(by_numpy).items() if place in expected} == expected
     # A comparison that never meets a case proves nothing about it.
-    assert len(Counter((judged, answer) for (_, judged), answer in expected.items())) == 3 * len(AUDITED)
+    assert len(Counter((judged, answer) for (_, judged), answer in expected.items())) == 3 * len(PROPERTIES)
 
 
 def test_every_verdict_in_sql_is_the_one_by_definition(audits: Audits, by_sql: Report) -> None:
     expected = expected_of(audits)
     assert {place: answer for place, answer in answers(by_sql).items() if place in expected} == expected
-    assert len(Counter((judged, answer) for (_, judged), answer in expected.items())) == 3 * len(AUDITED)
+    assert len(Counter((judged, answer) for (_, judged), answer in expected.items())) == 3 * len(PROPERTIES)
 
 
 def test_both_ways_to_audit_agree_in_every_verdict_and_count(by_numpy: Report, by_sql: Report) -> None:
@@ -59,7 +58,7 @@ def test_counts_are_those_of_the_oracles_in_memory(audits: Audits, by_numpy: Rep
     """All but the number of causal violations: the oracles count those of direct causes."""
     counted = {(each.run, each.property): (each.checked, each.violations) for each in by_numpy.verdicts}
     for events in audits.runs.values():
-        for each in judge(events, AUDITED).verdicts:  # type: ignore[arg-type]
+        for each in judge(events).verdicts:
             checked, violations = counted[each.run, each.property]
             assert checked == each.checked
             assert violations == each.violations or (each.property == "causal" and violations > each.violations > 0)

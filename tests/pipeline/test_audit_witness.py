@@ -15,8 +15,8 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def answers(report: Report, run: str) -> dict[str, str]:
-    """All but total order, which these runs do not keep."""
-    return {each.property: each.verdict for each in report.verdicts if each.run == run and each.property != "total"}
+    """Of what a system promises; these runs keep no total order and record no views."""
+    return {each.property: each.verdict for each in report.verdicts if each.run == run and each.property in SOUND}
 
 
 def only_violation(report: Report, run: str, judged: str) -> tuple[str, str, str | None, str]:
@@ -77,3 +77,10 @@ def test_a_cause_that_came_by_way_of_others_is_shown_with_its_chain(report: Repo
 def test_runs_with_different_orders_break_total_order_pair_by_pair(report: Report) -> None:
     verdict = next(each for each in report.verdicts if (each.run, each.property) == ("sound", "total"))
     assert (verdict.verdict, verdict.violations) == ("violated", 10)
+
+
+def test_one_who_left_a_view_without_what_others_delivered_in_it_is_named(report: Report) -> None:
+    assert answers(report, "x parted") == SOUND
+    process, first, second, why = only_violation(report, "x parted", "same-view")
+    assert (process, first, second) == ("a/p2", "a/p1/1", None)
+    assert why == "between view 1 and view 2 of a, a/p1 delivered a/p1/1 and a/p2 did not"

@@ -26,6 +26,7 @@ from trace_files import all_rows, executions, write_jsonl
 
 from isthmus.pipeline.follow import follow
 from isthmus.pipeline.follow.files import GrowingFiles, pieces, read_packed, unpack
+from isthmus.pipeline.follow.judge import FOLLOWED
 from isthmus.pipeline.follow.record import Batch, Summary
 from isthmus.trace.oracles import judge
 from isthmus.trace.parquet import arrow_schema
@@ -34,7 +35,6 @@ from isthmus.trace.schema import TraceError, Violation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROPERTIES = ("integrity", "agreement", "fifo", "causal", "total")
 COMMAND = [sys.executable, "-m", "isthmus", "audit", "--follow", "--master", "local[2]", "--memory", "1g"]
 
 
@@ -114,7 +114,7 @@ def test_logs_that_grow_give_the_verdicts_of_the_batch_audit_over_restarts_and_m
         if share == 1:
             (traces / "bad.jsonl").write_text('nonsense\n{"run": "x"}\n')
         record = follow(spark, [traces], checkpoint, told, once=True)
-    expected = judge([event for events in runs.values() for event in events], PROPERTIES)
+    expected = judge([event for events in runs.values() for event in events], FOLLOWED)
     assert [(each.run, each.property, each.verdict, each.checked) for each in record.summary.report([]).verdicts] == [
         (each.run, each.property, each.verdict, each.checked) for each in expected.verdicts
     ]
@@ -187,7 +187,7 @@ def test_killed_in_a_batch_and_between_batches_every_violation_is_told_once(
         json.dumps({name: getattr(each, name) for name in each.__struct_fields__}) for each in record.violations()
     ), "everything in the record was printed once"
     assert max(Counter(map(json.dumps, printed)).values()) == 1
-    expected = judge(events, PROPERTIES)
+    expected = judge(events, FOLLOWED)
     verdicts = record.summary.report([]).verdicts
     assert [(each.run, each.property, each.verdict, each.checked) for each in verdicts] == [
         (each.run, each.property, each.verdict, each.checked) for each in expected.verdicts

@@ -17,8 +17,9 @@ from properties_by_definition import Run, id_of, verdicts
 from random_executions import execution, row
 from trace_files import all_rows, numbered, rounds
 
+from isthmus.pipeline.follow.judge import FOLLOWED
 from isthmus.pipeline.follow.run import feed
-from isthmus.pipeline.follow.state import PROPERTIES, Chain, Row, RunState, row_of
+from isthmus.pipeline.follow.state import Chain, Row, RunState, row_of
 from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event, TraceError
 
@@ -40,9 +41,9 @@ def test_verdicts_and_counts_of_a_finished_trace_are_those_of_the_batch_audit() 
             continue
         random = Random(seed)
         state, found, violations = follow(arrival(events, random), random)
-        expected = {judged: answer for judged, answer in verdicts(events).items() if judged in PROPERTIES}
+        expected = {judged: answer for judged, answer in verdicts(events).items() if judged in FOLLOWED}
         assert {each.property: each.verdict for each in found.verdicts} == expected, f"seed {seed}"
-        counts = {each.property: [each.checked, each.violations] for each in judge(events, PROPERTIES).verdicts}
+        counts = {each.property: [each.checked, each.violations] for each in judge(events, FOLLOWED).verdicts}
         run = Run(events)
         counts["causal"][1] = len(wrong_deliveries(run, run.causes))  # the oracle counts direct causes only
         assert {each.property: [each.checked, each.violations] for each in found.verdicts} == counts, f"seed {seed}"
@@ -52,7 +53,7 @@ def test_verdicts_and_counts_of_a_finished_trace_are_those_of_the_batch_audit() 
         forgot += state.forgot
         again += state.again > 0
     # A comparison that never meets a case proves nothing about it.
-    assert {(judged, answer) for judged in PROPERTIES for answer in ("holds", "violated")} <= answers.keys()
+    assert {(judged, answer) for judged in FOLLOWED for answer in ("holds", "violated")} <= answers.keys()
     assert forgot > len(LONG_SEEDS)
     assert again > len(SEEDS) // 100
 
@@ -112,7 +113,7 @@ def test_known_mistakes_have_the_sentences_of_the_batch_audit() -> None:
     for name, events in known_mistakes().items():
         following = Following()
         following.feed(events)
-        expected = judge(events, PROPERTIES)
+        expected = judge(events, FOLLOWED)
         described = {each.why for each in expected.violations if each.property in ("integrity", "agreement", "fifo")}
         said = {each.why for each in following.violations if each.property in ("integrity", "agreement", "fifo")}
         assert said == described, name
@@ -194,7 +195,7 @@ def test_a_log_that_turns_up_late_is_judged_like_the_others() -> None:
     for start in range(0, len(late), 100):
         following.feed(late[start : start + 100])
     assert following.state.again == 1
-    expected = judge([*all_rows(logs), *late], PROPERTIES)
+    expected = judge([*all_rows(logs), *late], FOLLOWED)
     assert following.state.counts == {each.property: each.violations for each in expected.violated}
     assert following.state.counts == Counter(each.property for each in following.violations)
 

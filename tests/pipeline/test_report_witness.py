@@ -8,14 +8,14 @@ import pytest
 
 from isthmus.pipeline.report.spacetime import Arrow, Happening, Picture, columns, draw, rows
 from isthmus.pipeline.report.witness import Seen, chain_of, choose, key_of, picture_of
-from isthmus.trace.schema import Property, Violation
+from isthmus.trace.schema import Violation
 
 
 def seen(process: str, index: int, event: str, message: str, peer: str | None = None) -> Seen:
     return Seen("r", process, index, event, message, peer)
 
 
-def violation(judged: Property, process: str, first: str, second: str | None = None, why: str = "") -> Violation:
+def violation(judged: str, process: str, first: str, second: str | None = None, why: str = "") -> Violation:
     return Violation("r", judged, process, first, second, why)
 
 

@@ -20,7 +20,7 @@ from isthmus.runtime.site import Site, journal_of, site_spec
 from isthmus.runtime.systems.members import provide_medium
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.runtime.transport.hub import Hub
-from isthmus.simulator.run import PROMISED
+from isthmus.simulator.run import promised_by
 from isthmus.topology.file import load
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -168,4 +168,4 @@ class JoinedPair:
         for driver in self.drivers.values():
             if driver.ended is None:
                 await driver.close()
-        return judge(list(read_trace([self.trace]).events()), PROMISED[self.order])  # type: ignore[index]
+        return judge(list(read_trace([self.trace]).events()), promised_by(self.order))  # type: ignore[index]

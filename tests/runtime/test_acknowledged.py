@@ -14,12 +14,13 @@ from test_processes import children, delivered_sets, has_delivered
 
 from isthmus.adapters.embedded import EmbeddedSystem, plan
 from isthmus.core.ids import MILLISECOND
-from isthmus.lab.benchmarks.acknowledged import PROMISED, Endurer, endure
+from isthmus.lab.benchmarks.acknowledged import KEPT, Endurer, endure
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.systems.members import provide_medium, start_member
 from isthmus.runtime.systems.spec import AcknowledgedSpec, MediumKind
 from isthmus.simulator.checks.acknowledged import out_of_turn
+from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
@@ -172,8 +173,9 @@ def test_buffers_stay_within_the_bound_of_the_flow_condition(protocol: Endurer, 
     assert endured.pdus == pdus
     assert endured.lost > 0
     assert 0 < endured.used <= endured.buffers
-    report = judge(read_trace(tmp_path).events(), PROMISED[protocol])
-    assert all(report.verdict(each) == "holds" for each in PROMISED[protocol]), report.violations[:3]
+    promised = promised_by(KEPT[protocol], views=False)
+    report = judge(read_trace(tmp_path).events(), promised)
+    assert all(report.verdict(each) == "holds" for each in promised), report.violations[:3]
 
 
 def test_a_loss_that_is_no_chance_is_refused() -> None:

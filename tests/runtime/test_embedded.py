@@ -19,16 +19,11 @@ from isthmus.runtime.problems import AddressInUse, NotAccepting, RuntimeProblem
 from isthmus.runtime.systems.members import start_member
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import Address, listen
+from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
-from isthmus.trace.schema import Property
 
 NAMES = ["p1", "p2", "p3", "p4"]
-PROMISES: dict[OrderName, tuple[Property, ...]] = {
-    "fifo": ("integrity", "agreement", "fifo"),
-    "causal": ("integrity", "agreement", "fifo", "causal"),
-    "total": ("integrity", "agreement", "fifo", "causal", "total"),
-}
 
 
 async def take(process: EmbeddedProcess, count: int) -> list[tuple[str, int, bytes]]:
@@ -166,7 +161,7 @@ def test_the_trace_of_a_busy_system_keeps_every_promise(order: OrderName, tmp_pa
     assert counts == dict.fromkeys(NAMES, 1600)
     trace = read_trace(tmp_path)
     report = judge(trace.events())
-    for kept in PROMISES[order]:
+    for kept in promised_by(order):
         assert report.verdict(kept) == "holds"
     events = [event.event for event in trace.events()]
     assert events.count("send") == events.count("stable") == 1600

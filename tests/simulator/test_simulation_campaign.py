@@ -9,7 +9,7 @@ from simulation_support import example
 
 from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed, run_seeds
-from isthmus.simulator.run import PROMISED, Outcome
+from isthmus.simulator.run import Outcome, promised_by
 from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 
@@ -36,7 +36,7 @@ def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(order
         if outcome.violated:
             failures.append(explain(file, outcome))
         judged = {verdict.property: verdict.verdict for verdict in outcome.report.verdicts}
-        assert judged == dict.fromkeys(PROMISED[parse(text, file).promise()], "holds") or outcome.violated
+        assert judged == dict.fromkeys(promised_by(parse(text, file).promise()), "holds") or outcome.violated
     assert not failures, "\n".join(failures)
     assert not [case for case in expected(parse(text, file)) if case not in RARE and not cases[case]]
     assert deliveries > 10_000

@@ -140,7 +140,7 @@ def test_a_daisy_that_broadcasts_is_judged_like_a_group(option: str) -> None:
     """Servers crash; messages are for everybody, and views of local groups are virtually synchronous."""
     outcome = run_seed(standard_daisy(False, f'audience = "everybody"\n{option}'), 1)
     assert not outcome.violated, explain(outcome)
-    assert "same_view" in {each.property for each in outcome.report.verdicts}
+    assert "same-view" in {each.property for each in outcome.report.verdicts}
     assert outcome.sometimes["server crashed"]
 
 

@@ -226,7 +226,8 @@ def total(run: Run) -> str:
 
 
 def same_view(run: Run) -> str:
-    violated = unknown = False
+    violated = False
+    unknown = not any(run.has(name, "view") for name in run.app)
     stays = []
     for name in run.app:
         views = [row for row in run.rows[name] if row.event == "view"]
@@ -244,4 +245,6 @@ def same_view(run: Run) -> str:
 
 def verdicts(events: Iterable[Event]) -> dict[str, str]:
     run = Run(events)
-    return {rule.__name__: rule(run) for rule in (integrity, agreement, fifo, causal, total, same_view)}
+    return {
+        rule.__name__.replace("_", "-"): rule(run) for rule in (integrity, agreement, fifo, causal, total, same_view)
+    }

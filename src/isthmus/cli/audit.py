@@ -21,13 +21,11 @@ from isthmus.cli.spark import (
     TracesArgument,
     traces_to_read,
 )
+from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
-    from isthmus.trace.schema import Property, Report
-
-_EXPECTED_OF_ALL: tuple[Property, ...] = ("integrity", "agreement", "fifo", "causal")
-"""Total order is a promise that few systems make, so it counts only where it is expected by name."""
+    from isthmus.trace.schema import Report
 
 _MOST_RUNS = 20
 _MOST_WITNESSES = 20
@@ -70,7 +68,7 @@ def audit(
     ] = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
-    """Audit traces with Spark: integrity, agreement, fifo, causal and total order, with a witness per violation."""
+    """Audit traces with Spark: which properties every run keeps, and a witness for each violation."""
     only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
     not_following = {"--keep": keep, "--shiviz": shiviz, "--delimiter": delimiter}
     not_following["--engine"] = None if engine is EngineName.AUTO else engine
@@ -99,23 +97,21 @@ def audit(
 
 def _report(
     traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str, engine: EngineName
-) -> tuple[Report, tuple[Property, ...]]:
+) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
     from isthmus.pipeline.audit import audit_traces
     from isthmus.pipeline.ingest import session_for
 
     spark = session_for(traces, master, memory)
-    return audit_traces(spark, traces, table=keep, engine=_ENGINES[engine]), expected
+    return audit_traces(spark, traces, expected=expected, table=keep, engine=_ENGINES[engine]), expected
 
 
-def _expected(expect: str | None) -> tuple[Property, ...]:
+def _expected(expect: str | None) -> tuple[str, ...]:
     """What counts for the exit code. Without the packages of Spark nothing here works, so they are asked for first."""
     from isthmus.pipeline.session import require_packages
 
     require_packages()
-    from isthmus.pipeline.audit import expected_properties
-
-    return _EXPECTED_OF_ALL if expect is None else expected_properties(expect)
+    return expected_properties(expect)
 
 
 def _show(report: Report) -> None:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from isthmus.pipeline.follow.record import Batch, Summary
-    from isthmus.trace.schema import Property, Verdict
+    from isthmus.trace.schema import Verdict
 
 _MOST_RUNS = 20
 
 
 def follow_traces(
     traces: list[Path],
-    expected: tuple[Property, ...],
+    expected: tuple[str, ...],
     *,
     checkpoint: Path | None,
     trigger: float,
@@ -43,11 +43,15 @@ def follow_traces(
     """Follow until Ctrl-C, or with `once` to the end of what is there. Returns the exit code."""
     _check(traces, trigger, max_held)
     from isthmus.pipeline.follow import follow
+    from isthmus.pipeline.follow.judge import followed_properties
     from isthmus.pipeline.session import spark_session
 
     show = _Json() if output is Output.JSON else _Human()
     with _checkpoint(checkpoint) as directory:
         with show:
+            for name, judged in followed_properties(expected).items():
+                if judged is None:
+                    show.warn(f"{name} is not judged while traces grow; audit them when they are finished")
             spark = spark_session(master, driver_memory=memory)
             with _interrupts() as interrupted:
 
@@ -63,6 +67,7 @@ def follow_traces(
                     trigger_seconds=trigger,
                     once=once,
                     max_held=max_held,
+                    expected=expected,
                     look=look,
                 )
         summary = record.summary
@@ -134,7 +139,10 @@ class _Human:
         for verdicts in batch.finished:
             out.print(_verdict_line(verdicts))
         for warning in batch.warnings:
-            err.print(printable(f"warning: {warning}"), markup=False)
+            self.warn(warning)
+
+    def warn(self, why: str) -> None:
+        err.print(printable(f"warning: {why}"), markup=False)
 
     def look(self, summary: Summary) -> None:
         if self._status is None:
@@ -191,7 +199,10 @@ class _Json:
         for verdicts in batch.finished:
             self._print("finished", {"run": verdicts[0].run, "verdicts": verdicts})
         for warning in batch.warnings:
-            self._print("warning", {"why": warning})
+            self.warn(warning)
+
+    def warn(self, why: str) -> None:
+        self._print("warning", {"why": why})
 
     def look(self, summary: Summary) -> None:
         pass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,10 +55,11 @@ def demo(
     from isthmus.lab.harness.joined_sites import FAR, NEAR
     from isthmus.lab.harness.os_process import ChildFailed
     from isthmus.runtime.loop import run as run_loop
-    from isthmus.simulator.run import PROMISED
+    from isthmus.simulator.run import promised_by
     from isthmus.trace.oracles import judge
     from isthmus.trace.reader import read_trace
 
+    promised = promised_by("causal")
     if spark:
         refuse_target(report)
     numbers = sorted(set(links or (1, 2, 4)))
@@ -87,10 +89,10 @@ def demo(
         found = audited(directory, report) if spark else None
         page = report if found is not None else None
         if found is None:
-            found = judge(events, PROMISED["causal"])
-    broken = [verdict for verdict in found.violated if verdict.property in PROMISED["causal"]]
+            found = judge(events, promised)
+    broken = [verdict for verdict in found.violated if verdict.property in promised]
     if human:
-        print_verdicts(found, broken=bool(broken))
+        print_verdicts(found, promised, broken=bool(broken))
         print_where(page, trace)
     else:
         shown = str(page) if page is not None else None
@@ -162,13 +164,11 @@ def print_figures(figures: Figures) -> None:
     out.print(listing)
 
 
-def print_verdicts(report: Report, *, broken: bool) -> None:
-    from isthmus.simulator.run import PROMISED
-
+def print_verdicts(report: Report, promised: Collection[str], *, broken: bool) -> None:
     verdicts = table("verdicts, from the traces alone", "property", "verdict", "checked")
     for verdict in report.verdicts:
         colour, aside = COLOURS[verdict.verdict], ""
-        if verdict.property not in PROMISED["causal"]:
+        if verdict.property not in promised:
             colour, aside = "dim", ", not promised"
         verdicts.add_row(verdict.property, f"[{colour}]{verdict.verdict}{aside}[/{colour}]", f"{verdict.checked:,}")
     out.print(verdicts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec import Struct
@@ -22,10 +22,8 @@ from isthmus.cli.spark import (
     traces_to_read,
 )
 from isthmus.pipeline.problems import refuse_target
+from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import Report, Verdict, printable
-
-if TYPE_CHECKING:
-    from isthmus.trace.schema import Property
 
 
 class Result(Struct, frozen=True):
@@ -68,22 +66,21 @@ def _written(
     bits_per_second: float | None,
     master: str | None,
     memory: str,
-) -> tuple[Report, tuple[Property, ...]]:
+) -> tuple[Report, tuple[str, ...]]:
     from isthmus.pipeline.session import require_packages
 
     require_packages()
-    from isthmus.pipeline.audit import expected_properties
     from isthmus.pipeline.ingest import session_for
-    from isthmus.pipeline.report import EXPECTED, write_report
+    from isthmus.pipeline.report import write_report
 
-    expected = EXPECTED if expect is None else expected_properties(expect)
+    expected = expected_properties(expect)
     refuse_target(to)
     spark = session_for(traces, master, memory)
     found = write_report(spark, traces, to, expected=expected, pictures=pictures, bits_per_second=bits_per_second)
     return found, expected
 
 
-def _show(found: Report, expected: tuple[Property, ...], to: Path) -> None:
+def _show(found: Report, expected: tuple[str, ...], to: Path) -> None:
     for kind in dict.fromkeys(each.property for each in found.verdicts):
         answer = found.verdict(kind)
         aside = "" if kind in expected else " (not expected)"

@@ -9,6 +9,7 @@ import typer
 
 from isthmus.cli.console import fail
 from isthmus.trace.files import Traces
+from isthmus.trace.properties import PROPERTIES, expected_properties
 from isthmus.trace.shiviz.expression import BadExpression
 from isthmus.trace.shiviz.log import Expressions
 
@@ -20,7 +21,10 @@ TracesArgument = Annotated[
 ]
 ExpectOption = Annotated[
     str | None,
-    typer.Option(help="Properties that must hold, such as fifo,causal. Without it: all but total.", metavar="LIST"),
+    typer.Option(
+        help=f"Properties that must hold, of {', '.join(PROPERTIES)}. Without it: {', '.join(expected_properties())}.",
+        metavar="LIST",
+    ),
 ]
 LinkRateOption = Annotated[
     str | None, typer.Option("--link-rate", help="What each link can carry, as in 20Mbit, for utilisation.")

@@ -16,6 +16,7 @@ from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.share import WINDOW
+from isthmus.ordering.orders.order import ORDERS
 from isthmus.simulator.checks.links import LinkWatch
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.checks.stability import too_early
@@ -28,25 +29,30 @@ from isthmus.simulator.world import Host, World
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import all_links
 from isthmus.trace.oracles import judge
+from isthmus.trace.properties import PROPERTIES
 from isthmus.trace.recorder import Recorder
-from isthmus.trace.schema import Event, Property, Report, Role
+from isthmus.trace.schema import Event, Report, Role
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink, open_log
 
-PROMISED: dict[OrderName, tuple[Property, ...]] = {
-    "fifo": ("integrity", "agreement", "fifo", "same_view"),
-    "causal": ("integrity", "agreement", "fifo", "causal", "same_view"),
-    "total": ("integrity", "agreement", "fifo", "causal", "total", "same_view"),
-}
 RECOVERY: Nanos = 8 * SECOND
 """How long a run may take, after the last fault, to deliver everything and fall silent."""
 
 
-def promised(topology: Topology) -> tuple[Property, ...]:
+def promised_by(order: OrderName, *, views: bool = True) -> tuple[str, ...]:
+    """The properties that processes keep which deliver in this order, and may tell each other their views."""
+    strength = list[str](ORDERS)
+    stronger = strength[strength.index(order) + 1 :]
+    return tuple(
+        name
+        for name, each in PROPERTIES.items()
+        if each.weakest_order not in stronger and (views or not each.about_views)
+    )
+
+
+def promised(topology: Topology) -> tuple[str, ...]:
     """What a run of this topology is judged by. Only systems that broadcast have one view at a time, for everybody."""
-    properties = PROMISED[topology.promise()]
-    if not any(system.broadcasts for system in topology.systems):
-        return tuple(each for each in properties if each != "same_view")
-    return properties
+    views = any(system.broadcasts for system in topology.systems)
+    return promised_by(topology.promise(), views=views)
 
 
 class Outcome(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Does a run keep its promises? Answers from the trace alone, in three values.
 
-Each property is one function of a run's history and says in its first line when it is violated. `unknown` means
+Each property of `trace.properties` is one function here, in `ORACLES`. `unknown` means
 that nothing seen is wrong, but a log has a gap or no end where the answer depends on it. Order is judged on first
 deliveries. A process that came later owes, from each sender, what follows the first message of that sender that it
 delivered; only that can be missing there.
@@ -9,11 +9,11 @@ That m1 was not delivered *before* m2 is certain even in a log that breaks off a
 with a gap before m2 it is unknown.
 
 `checked` counts deliveries (integrity), pairs of a message and a process that owes it (agreement), first deliveries
-(fifo, causal, total) and pairs of a process and a view (same_view). `violations` counts wrong or missing deliveries,
-and for total and same_view pairs of processes that differ.
+(fifo, causal, total) and pairs of a process and a view (same-view). `violations` counts wrong or missing deliveries,
+and for total and same-view pairs of processes that differ.
 
 Measured on one core with 10 processes and 400,000 deliveries, in microseconds per delivery: 0.8 for the history, and
-then 0.04 integrity, 0.08 agreement, 0.2 fifo, 0.05 total, 0.1 same_view; causal 0.4 when messages come in batches of
+then 0.04 integrity, 0.08 agreement, 0.2 fifo, 0.05 total, 0.1 same-view; causal 0.4 when messages come in batches of
 8, 1.0 when one by one, 2.8 for multicast, where whole pasts are needed. All six together: 1.8.
 """
 
@@ -21,17 +21,15 @@ from __future__ import annotations
 
 from bisect import bisect, bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations, pairwise
 from operator import getitem, le
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias
 
-from isthmus.core.ids import LIFE
 from isthmus.trace.causality import Past, causal_pasts, direct_causes
-from isthmus.trace.history import NEVER, ProcessHistory, RunHistory, histories
-from isthmus.trace.schema import Answer, Event, Property, Report, Verdict, Violation
-
-ALL: tuple[Property, ...] = get_args(Property)
+from isthmus.trace.history import NEVER, ProcessHistory, RunHistory, histories, life_of
+from isthmus.trace.properties import PROPERTIES, Mistake, violation
+from isthmus.trace.schema import Answer, Event, Report, Verdict, Violation
 
 WITNESSES = 100
 """Violations that are described, per run and property. All are counted."""
@@ -43,45 +41,35 @@ Stay: TypeAlias = tuple[ProcessHistory, set[int], bool]
 class Finding:
     """What one oracle found in one run."""
 
-    def __init__(self, history: RunHistory, judged: Property) -> None:
+    def __init__(self, history: RunHistory, judged: str) -> None:
         self.history = history
-        self.property: Property = judged
+        self.property = judged
         self.checked = 0
         self.violations = 0
         self.witnesses: list[Violation] = []
         self.unknown = False
 
-    def violated(self, process: ProcessHistory, first: int, second: int | None, why: str) -> None:
+    def violated(self, process: ProcessHistory, first: int, second: int | None = None, **more: Any) -> None:
+        """Count it, and describe it by the messages and whatever more a `Mistake` needs."""
         self.violations += 1
         if len(self.witnesses) < WITNESSES:
-            text = self.history.text
-            self.witnesses.append(
-                Violation(
-                    run=self.history.run,
-                    property=self.property,
-                    process=process.name,
-                    first=text(first),
-                    second=None if second is None else text(second),
-                    why=why,
-                )
-            )
-
-    def overtaken(self, process: ProcessHistory, first: int, second: int, relation: str) -> None:
-        """`second` was delivered and `first`, which is its `relation`, was not there yet."""
-        text, deliveries = self.history.text, process.deliveries
-        place = f" at index {deliveries[first]}" if first in deliveries else ", which was never delivered there"
-        why = f"{text(second)} was delivered at index {deliveries[second]} before {relation} {text(first)}{place}"
-        self.violated(process, first, second, why)
+            text, deliveries = self.history.text, process.deliveries
+            known = {"first": text(first), "first_index": deliveries.get(first)}
+            if second is not None:
+                known |= {"second": text(second), "second_index": deliveries[second]}
+            mistake = Mistake(process=process.name, **known | more)
+            self.witnesses.append(violation(self.history.run, self.property, mistake))
 
     def verdict(self) -> Verdict:
         answer: Answer = "violated" if self.violations else "unknown" if self.unknown else "holds"
         return Verdict(self.history.run, self.property, answer, self.checked, self.violations)
 
 
-def judge(events: Iterable[Event], properties: Sequence[Property] = ALL) -> Report:
-    """Judge every run in a trace. The rows must fit the schema, as those of a reader or a log do."""
+def judge(events: Iterable[Event], properties: Iterable[str] | None = None) -> Report:
+    """Judge every run in a trace, by all properties or by these. The rows must fit the schema, as a reader's do."""
     runs = histories(events)
-    findings = [ORACLES[each](history) for history in runs for each in properties]
+    wanted = tuple(PROPERTIES if properties is None else properties)
+    findings = [_found(history, each) for history in runs for each in wanted]
     return Report(
         runs=len(runs),
         events=sum(history.rows for history in runs),
@@ -90,38 +78,41 @@ def judge(events: Iterable[Event], properties: Sequence[Property] = ALL) -> Repo
     )
 
 
+def _found(history: RunHistory, judged: str) -> Finding:
+    found = Finding(history, judged)
+    oracle = ORACLES.get(judged)
+    if oracle is None or (PROPERTIES[judged].about_views and not any(each.views for each in history.members)):
+        found.unknown = True
+    else:
+        oracle(history, found)
+    return found
+
+
 # Single messages ------------------------------------------------------------------------------------------------------
 
 
-def integrity(history: RunHistory) -> Finding:
+def integrity(history: RunHistory, found: Finding) -> None:
     """Violated when a process delivers a message twice, or one that nobody sent, or one that was not for it."""
-    found = Finding(history, "integrity")
-    text = history.text
     sent_by_nobody = {each for each in history.delivered if history.never_sent(each)}
     found.unknown = any(history.sent_at[each] < 0 for each in history.delivered - sent_by_nobody)
     for process in history.members:
         deliveries = process.deliveries
         found.checked += len(deliveries) + len(process.again)
         for message, index in process.again:
-            why = f"{text(message)} was delivered at index {deliveries[message]} and again at index {index}"
-            found.violated(process, message, None, why)
+            found.violated(process, message, kind="again", second_index=index)
         for message in sorted(sent_by_nobody & deliveries.keys()):
-            why = f"{text(message)} was delivered at index {deliveries[message]}, but nobody sent it"
-            found.violated(process, message, None, why)
+            found.violated(process, message, kind="nobody")
         for message in () if history.broadcast else deliveries:
             if not history.is_for(message, process):
-                why = f"{text(message)} was delivered at index {deliveries[message]}, but was not for {process.name}"
-                found.violated(process, message, None, why)
-    return found
+                found.violated(process, message, kind="stranger")
 
 
-def agreement(history: RunHistory) -> Finding:
+def agreement(history: RunHistory, found: Finding) -> None:
     """Violated when a message that was delivered anywhere, or whose sender did not crash, is missing at a destination.
 
     A destination that crashed or left owes nothing. A sender whose log breaks off may have crashed, and a message
     of a crashed sender may have been delivered where a log breaks off: both leave the answer open.
     """
-    found = Finding(history, "agreement")
     due: list[int] = []
     doubtful: list[int] = []
     for message in range(len(history.keys)):
@@ -135,12 +126,10 @@ def agreement(history: RunHistory) -> Finding:
         missing = owed.difference(process.deliveries)
         if process.complete:
             for message in sorted(missing):
-                text = history.text(message)
-                found.violated(process, message, None, f"{text} was for {process.name}, which never delivered it")
+                found.violated(process, message)
         elif missing:
             found.unknown = True
     found.unknown = found.unknown or any(_may_be_due(history, message) for message in doubtful)
-    return found
 
 
 def _due_by_process(history: RunHistory, due: Iterable[int]) -> Iterator[tuple[ProcessHistory, set[int]]]:
@@ -180,9 +169,8 @@ def _some_past_is_open(history: RunHistory) -> bool:
     return any(not (history.past_is_known(each) or history.never_sent(each)) for each in history.delivered)
 
 
-def fifo(history: RunHistory) -> Finding:
+def fifo(history: RunHistory, found: Finding) -> None:
     """Violated when a process delivers m2 without having delivered before it an earlier m1 of that sender for it."""
-    found = Finding(history, "fifo")
     found.unknown = _some_past_is_open(history)
     destinations = history.destinations
     for process in history.members:
@@ -196,10 +184,10 @@ def fifo(history: RunHistory) -> Finding:
                 index = deliveries.get(message)
                 if index is not None:
                     if index < latest_index:
-                        found.overtaken(process, latest, message, "the earlier")
+                        found.violated(process, latest, message)
                     elif missing >= 0:
                         if index < process.first_gap:
-                            found.overtaken(process, missing, message, "the earlier")
+                            found.violated(process, missing, message)
                         else:
                             found.unknown = True
                 own_destinations = destinations[message]
@@ -209,12 +197,10 @@ def fifo(history: RunHistory) -> Finding:
                             missing = message
                     elif index > latest_index:
                         latest, latest_index = message, index
-    return found
 
 
-def causal(history: RunHistory) -> Finding:
+def causal(history: RunHistory, found: Finding) -> None:
     """Violated when a process delivers m2 without having delivered before it a cause m1 that was also for it."""
-    found = Finding(history, "causal")
     found.unknown = _some_past_is_open(history)
     simple = [each for each in history.members if history.broadcast and not each.joined and each.first_gap == NEVER]
     if simple:
@@ -226,7 +212,6 @@ def causal(history: RunHistory) -> Finding:
         for process in history.members:
             if process not in simple:
                 _judge_by_pasts(found, process, pasts)
-    return found
 
 
 def _judge_by_direct_causes(found: Finding, process: ProcessHistory, causes: list[list[int]]) -> None:
@@ -236,7 +221,7 @@ def _judge_by_direct_causes(found: Finding, process: ProcessHistory, causes: lis
     for message, index in deliveries.items():
         for cause in causes[message]:
             if deliveries.get(cause, NEVER) >= index:
-                found.overtaken(process, cause, message, "its cause")
+                found.violated(process, cause, message)
                 break
 
 
@@ -250,7 +235,7 @@ def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) 
         if cause is None:
             continue
         if cause in deliveries or index < process.first_gap:
-            found.overtaken(process, cause, message, "its cause")
+            found.violated(process, cause, message)
         else:
             found.unknown = True
 
@@ -306,12 +291,11 @@ class _Channels:
         raise AssertionError("one of them is late, or the maximum would be below")
 
 
-def total(history: RunHistory) -> Finding:
+def total(history: RunHistory, found: Finding) -> None:
     """Violated when two processes deliver the same two messages in different orders.
 
     In a run that keeps it, all logs are usually part of the longest, and one comparison with that settles all pairs.
     """
-    found = Finding(history, "total")
     found.checked = sum(len(process.deliveries) for process in history.members)
     longest = max((process.deliveries for process in history.members), key=len, default={})
     strays = [process for process in history.members if not _is_part_of(process.deliveries, longest)]
@@ -327,7 +311,6 @@ def total(history: RunHistory) -> Finding:
             for other in history.members
             if other is not process
         )
-    return found
 
 
 def _is_part_of(deliveries: Iterable[int], longest: Iterable[int]) -> bool:
@@ -340,13 +323,8 @@ def _judge_pair(found: Finding, process: ProcessHistory, other: ProcessHistory) 
     common = (message for message in process.deliveries if message in other.deliveries)
     for first, second in pairwise(common):
         if other.deliveries[first] > other.deliveries[second]:
-            text = found.history.text
-            why = (
-                f"{process.name} delivered {text(first)} at index {process.deliveries[first]} before {text(second)} "
-                f"at index {process.deliveries[second]}, but {other.name} delivered {text(second)} at index "
-                f"{other.deliveries[second]} before {text(first)} at index {other.deliveries[first]}"
-            )
-            found.violated(process, first, second, why)
+            there = {"other_first_index": other.deliveries[first], "other_second_index": other.deliveries[second]}
+            found.violated(process, first, second, other=other.name, **there)
             return
 
 
@@ -371,18 +349,17 @@ def _may_differ(history: RunHistory, process: ProcessHistory, other: ProcessHist
 # Views ----------------------------------------------------------------------------------------------------------------
 
 
-def same_view(history: RunHistory) -> Finding:
+def same_view(history: RunHistory, found: Finding) -> None:
     """Violated when two processes went from one view to the same next one and delivered different messages between."""
-    found = Finding(history, "same_view")
     stays: defaultdict[tuple[str, int, str, str], list[Stay]] = defaultdict(list)
     for process in history.members:
         messages, indices = list(process.deliveries), list(process.deliveries.values())
         for (start, number), (end, next_number) in pairwise(process.views):
             delivered = set(messages[bisect(indices, start) : bisect(indices, end)])
             has_gap = any(start < gap < end for gap in process.gaps)
-            stays[process.system, _life(process), number, next_number].append((process, delivered, has_gap))
+            stays[process.system, life_of(process.name), number, next_number].append((process, delivered, has_gap))
             found.checked += 1
-    for (system, _, number, next_number), same_stays in sorted(stays.items()):
+    for (_, _, number, next_number), same_stays in sorted(stays.items()):
         for (process, delivered, has_gap), (other, other_delivered, other_has_gap) in combinations(same_stays, 2):
             if delivered == other_delivered:
                 continue
@@ -391,25 +368,16 @@ def same_view(history: RunHistory) -> Finding:
                 continue
             message = min(delivered ^ other_delivered)
             lacking, having = (other, process) if message in delivered else (process, other)
-            why = (
-                f"between view {number} and view {next_number} of {system}, {having.name} delivered "
-                f"{history.text(message)} and {lacking.name} did not"
-            )
-            found.violated(lacking, message, None, why)
-    return found
+            views = f"between view {number} and view {next_number}"
+            found.violated(lacking, message, other=having.name, detail=views)
 
 
-def _life(process: ProcessHistory) -> int:
-    """Which life of its system a process belongs to: in each of them, views are counted from 1."""
-    _, _, incarnation = process.name.partition("+")
-    return int(incarnation or 0) // LIFE
-
-
-ORACLES: dict[Property, Callable[[RunHistory], Finding]] = {
+ORACLES: dict[str, Callable[[RunHistory, Finding], None]] = {
     "integrity": integrity,
     "agreement": agreement,
     "fifo": fifo,
     "causal": causal,
     "total": total,
-    "same_view": same_view,
+    "same-view": same_view,
 }
+"""Property to the function that looks for violations of it in the history of a run."""

@@ -31,7 +31,6 @@ EventName: TypeAlias = Literal[
     "acknowledge",
 ]
 Role: TypeAlias = Literal["app", "gateway"]
-Property: TypeAlias = Literal["integrity", "agreement", "fifo", "causal", "total", "same_view"]
 Answer: TypeAlias = Literal["holds", "violated", "unknown"]
 
 EVENTS: frozenset[str] = frozenset(kind.name for kind in TRACE_EVENTS)
@@ -105,7 +104,8 @@ class Verdict(Struct, frozen=True):
     """The answer for one property of one run. `checked` counts what the property was asked about."""
 
     run: str
-    property: Property
+    property: str
+    """A name in the table of `trace.properties`."""
     verdict: Answer
     checked: int
     violations: int
@@ -115,7 +115,7 @@ class Violation(Struct, frozen=True):
     """One witness. `first` should have come before `second`; a property of single messages has only `first`."""
 
     run: str
-    property: Property
+    property: str
     process: str
     first: str
     second: str | None
@@ -131,7 +131,7 @@ class Report(Struct, frozen=True):
     violations: list[Violation]
     quarantined: int = 0
 
-    def verdict(self, wanted: Property, run: str | None = None) -> Answer:
+    def verdict(self, wanted: str, run: str | None = None) -> Answer:
         """The worst answer for a property, over all runs or for one."""
         answers = {each.verdict for each in self.verdicts if each.property == wanted and run in (None, each.run)}
         return "violated" if "violated" in answers else "unknown" if "unknown" in answers else "holds"

@@ -39,7 +39,7 @@ def bench(
             "a sequencer's: to its delivery, over TCP without loss; share: of the sequencer's PDUs/s at the same n"
         )
     runs, worst = [], HOLDS
-    for protocol in acknowledged.PROMISED if pdus else ():
+    for protocol in acknowledged.KEPT if pdus else ():
         endured, report, code = _endure(protocol, pdus, within, traces, output)
         runs.append({"run": endured, "verdicts": report.verdicts, "events": report.events})
         worst = max(worst, code)
@@ -50,6 +50,7 @@ def _endure(
     protocol: Endurer, pdus: int, within: float, traces: Path | None, output: Output
 ) -> tuple[Endurance, Report, int]:
     from isthmus.lab.benchmarks import acknowledged
+    from isthmus.simulator.run import promised_by
 
     with tempfile.TemporaryDirectory(prefix="isthmus-acknowledged-") as temporary:
         trace = (traces or Path(temporary)) / protocol
@@ -64,7 +65,7 @@ def _endure(
             )
         err.print(f"{protocol}: {endured.pdus:,} PDUs took {endured.seconds:.0f} s; now the audit")
         report = _audit(trace)
-    expected = acknowledged.PROMISED[protocol]
+    expected = promised_by(acknowledged.KEPT[protocol], views=False)
     held = {each.property: each.verdict for each in report.verdicts}
     if output is Output.HUMAN:
         _show(endured, report, held, expected)

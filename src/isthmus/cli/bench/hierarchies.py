@@ -38,7 +38,7 @@ def bench(
         _print(outcomes)
         if traces is not None:
             for outcome in outcomes:
-                out.print(f"for Spark: isthmus audit {outcome.trace} --expect integrity,agreement,fifo,causal")
+                out.print(f"for Spark: isthmus audit {outcome.trace}")
     violated = any(outcome.report.violated for outcome in outcomes)
     return outcomes, VIOLATED if violated else HOLDS
 

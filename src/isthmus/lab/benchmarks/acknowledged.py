@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from isthmus.adapters.embedded import EmbeddedSystem
+from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, ProcessId
 from isthmus.core.message import Batch
 from isthmus.ordering.acknowledged.member import AcknowledgingMember
@@ -30,7 +31,6 @@ from isthmus.runtime.loop import run
 from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.systems.spec import AcknowledgedSpec
 from isthmus.runtime.transport.medium import Medium
-from isthmus.trace.schema import Property
 
 Contender: TypeAlias = Literal["to", "po", "sequencer"]
 Endurer: TypeAlias = Literal["to", "po"]
@@ -51,10 +51,8 @@ WITHIN = 60.0
 PACE = 0.02
 """Seconds between two PDUs of an entity while times are taken."""
 
-PROMISED: dict[Endurer, tuple[Property, ...]] = {
-    "to": ("integrity", "agreement", "fifo", "total"),
-    "po": ("integrity", "agreement", "fifo"),
-}
+KEPT: dict[Endurer, OrderName] = {"to": "total", "po": "fifo"}
+"""Protocol to the order that it keeps."""
 
 
 class Figure(Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec import Struct
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.lab.harness.deaths import flowing_again
 from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout
-from isthmus.simulator.run import PROMISED
+from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
@@ -121,7 +121,7 @@ async def kill_again_and_again(
             for (at, noticed, until), following in zip(kills, [*(kill[0] for kill in kills[1:]), 1 << 63], strict=True)
         ),
         messages=sum(event.event == "send" for event in events),
-        report=judge(events, PROMISED["causal"]),
+        report=judge(events, promised_by("causal")),
     )
 
 

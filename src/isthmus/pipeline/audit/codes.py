@@ -12,10 +12,11 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from isthmus.trace.history import INCARNATION, INCARNATIONS_PER_LIFE
 from isthmus.trace.schema import TraceError
 
-OTHER, SEND, DELIVER, JOIN, CRASH, LEAVE, END = range(7)
-_KINDS = {"send": SEND, "deliver": DELIVER, "join": JOIN, "crash": CRASH, "leave": LEAVE, "end": END}
+OTHER, SEND, DELIVER, JOIN, CRASH, LEAVE, END, VIEW = range(8)
+KINDS = {"send": SEND, "deliver": DELIVER, "join": JOIN, "crash": CRASH, "leave": LEAVE, "end": END, "view": VIEW}
 
 
 def is_last(kind: Any) -> Any:
@@ -37,28 +38,44 @@ def code_of_name(name: Column) -> Column:
     )
 
 
+def group_of_views(system: str, process: str) -> Column:
+    """The code of those who count views together: the system of a process, in one of its lives."""
+    incarnation = f.regexp_extract(f.concat_ws("/", system, process), INCARNATION, 1)
+    life = f.when(incarnation != "", f.floor(incarnation.cast("bigint") / INCARNATIONS_PER_LIFE)).otherwise(0)
+    return f.xxhash64(f.col(system), life.cast("bigint"))
+
+
 def coded(rows: DataFrame) -> DataFrame:
-    """The rows of a table as numbers. Rows that are not about a message, or not an application's, stay for the gaps."""
+    """The rows of a table as numbers. Rows that are not about a message, or not an application's, stay for the gaps.
+
+    A row about a view has the group that counts it as its `origin`, and its number as its `name`.
+    """
     event = f.col("event")
     kind = f.lit(OTHER)
-    for name, number in _KINDS.items():
+    for name, number in KINDS.items():
         kind = f.when(event == name, number).otherwise(kind)
-    matters = (f.col("role") == "app") & event.isin("send", "deliver")
+    app = f.col("role") == "app"
+    matters, view = app & event.isin("send", "deliver"), app & (event == "view")
     addressed = matters & f.col("destinations").isNotNull()
     destinations = f.when(addressed, f.transform("destinations", code_of_name))
     return rows.select(
         "run",
         code("system", "process").alias("process"),
-        (f.col("role") == "app").alias("app"),
+        app.alias("app"),
         "index",
         kind.cast("tinyint").alias("kind"),
-        f.when(matters, code("origin_system", "origin_process")).otherwise(0).alias("origin"),
+        f.when(matters, code("origin_system", "origin_process"))
+        .when(view, group_of_views("system", "process"))
+        .otherwise(0)
+        .alias("origin"),
         f.when(matters, f.col("origin_seq")).otherwise(0).alias("seq"),
         # Never 0: that stands for everyone. Two sets that are equal but for order may have two codes, which is no harm.
         f.when(addressed, f.xxhash64("destinations").bitwiseOR(f.lit(1))).otherwise(0).alias("audience"),
         destinations.alias("destinations"),
         # Only asked where the `send` row is lost and `deliver` rows do not agree for whom the message was.
-        f.when(addressed & (event == "deliver"), f.concat_ws("/", "system", "process")).alias("name"),
+        f.when(view, f.col("peer"))
+        .when(addressed & (event == "deliver"), f.concat_ws("/", "system", "process"))
+        .alias("name"),
     )
 
 

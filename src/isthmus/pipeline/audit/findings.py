@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-AUDITED = ("integrity", "agreement", "fifo", "causal", "total")
 TOO_LARGE = "too large"
 
-_TEXTS = ("run", "property", "record", "verdict", "kind")
+_TEXTS = ("run", "property", "record", "verdict", "kind", "detail")
 _NUMBERS = (
     *("checked", "violations", "process", "first_origin", "first_seq", "second_origin", "second_seq"),
     *("first_index", "second_index", "other", "other_first_index", "other_second_index"),
@@ -25,16 +24,20 @@ FINDINGS = StructType(
         *(StructField(name, LongType()) for name in _NUMBERS),
     ]
 )
-"""`record` is `verdict` or `witness`. `kind` says in which way a witness is wrong: again, nobody, stranger (integrity),
-missing (agreement), late, absent (fifo, causal), order (total). Processes and origins are codes."""
+"""`record` is `verdict` or `witness`. A witness is a `Mistake` of trace/properties.py, with codes of processes and
+origins instead of names."""
 
 Key = tuple[int, int]
+
+
+WITNESSES = 10
+"""Violations that are described, per run and property. All are counted."""
 
 
 class Finding:
     """What was found about one property of one run."""
 
-    def __init__(self, judged: str, most: int, *, unknown: bool = False) -> None:
+    def __init__(self, judged: str, most: int = WITNESSES, *, unknown: bool = False) -> None:
         self.property = judged
         self.checked = 0
         self.violations = 0
@@ -49,22 +52,31 @@ class Finding:
     def described(self, violations: Any) -> Any:
         """Count all of these, a sequence or an array, and give back as many as may still be described."""
         self.violations += len(violations)
-        return violations[: self._most - len(self._witnesses)]
+        return violations[: self.room]
+
+    @property
+    def room(self) -> int:
+        """How many more violations may be described."""
+        return self._most - len(self._witnesses)
 
     def witness(
         self,
-        kind: str,
         process: int,
         first: Key,
         second: Key | None = None,
         at: tuple[Any, Any] = (None, None),
         other: int | None = None,
         other_at: tuple[Any, Any] = (None, None),
+        *,
+        kind: str | None = None,
+        detail: str | None = None,
     ) -> None:
+        """Describe a violation that was counted: `at` and `other_at` are the indices of `first` and `second`."""
         indices = [None if each is None else int(each) for each in (*at, *other_at)]
         self._witnesses.append(
             {
                 "kind": kind,
+                "detail": detail,
                 "process": process,
                 "first_origin": first[0],
                 "first_seq": first[1],

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from isthmus.pipeline.audit.codes import DELIVER, SEND, code
-from isthmus.trace.schema import Property, Violation
+from isthmus.trace.properties import Mistake, violation
+from isthmus.trace.schema import Violation
 
 LONGEST_CHAIN = 8
 CHAINS = 20
@@ -76,31 +78,23 @@ def violation_in_words(row: Row, names: Mapping[int, str], chain: Sequence[Messa
     def text(origin: int | None, seq: int | None) -> str:
         return f"{names[cast(int, origin)]}/{seq}"
 
-    process = names[row.process]
-    first = text(row.first_origin, row.first_seq)
-    second = None if row.second_origin is None else text(row.second_origin, row.second_seq)
-    relation = "its cause" if row.property == "causal" else "the earlier"
-    early = f"{second} was delivered at index {row.second_index} before {relation} {first}"
-    # fmt: off
-    why = {
-        "again": f"{first} was delivered at index {row.first_index} and again at index {row.second_index}",
-        "nobody": f"{first} was delivered at index {row.first_index}, but nobody sent it",
-        "stranger": f"{first} was delivered at index {row.first_index}, but was not for {process}",
-        "missing": f"{first} was for {process}, which never delivered it",
-        "late": f"{early} at index {row.first_index}",
-        "absent": f"{early}, which was never delivered there",
-    }.get(row.kind)
-    # fmt: on
-    if why is None:
-        other = names[row.other]
-        why = (
-            f"{process} delivered {first} at index {row.first_index} before {second} at index {row.second_index}, but "
-            f"{other} delivered {second} at index {row.other_second_index} before {first} at index "
-            f"{row.other_first_index}"
-        )
+    mistake = Mistake(
+        process=names[row.process],
+        first=text(row.first_origin, row.first_seq),
+        second=None if row.second_origin is None else text(row.second_origin, row.second_seq),
+        first_index=row.first_index,
+        second_index=row.second_index,
+        other=None if row.other is None else names[row.other],
+        other_first_index=row.other_first_index,
+        other_second_index=row.other_second_index,
+        kind=row.kind,
+        detail=row.detail,
+    )
+    found = violation(row.run, row.property, mistake)
     if len(chain) > 2:
-        why += "; the chain of causes: " + ", ".join(text(*message) for message in chain)
-    return Violation(row.run, cast(Property, row.property), process, first, second, why)
+        links = ", ".join(text(*message) for message in chain)
+        found = replace(found, why=f"{found.why}; the chain of causes: {links}")
+    return found
 
 
 # Chains of causes -----------------------------------------------------------------------------------------------------

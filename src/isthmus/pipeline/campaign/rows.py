@@ -7,21 +7,22 @@ quarantined here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 
-from isthmus.pipeline.audit.codes import CRASH, DELIVER, END, JOIN, LEAVE, OTHER, SEND
+from isthmus.pipeline.audit.codes import KINDS, OTHER
 from isthmus.pipeline.audit.findings import TOO_LARGE
 from isthmus.pipeline.audit.task.arrays import RunArrays
-from isthmus.pipeline.audit.task.judge import audit_arrays
+from isthmus.pipeline.audit.task.judge import audit_arrays, judges_of
 from isthmus.pipeline.audit.witness import violation_in_words
+from isthmus.trace.history import life_of
+from isthmus.trace.properties import audited_properties
 from isthmus.trace.schema import Answer, Event, TraceError, Violation
 
-_KINDS = {"send": SEND, "deliver": DELIVER, "join": JOIN, "crash": CRASH, "leave": LEAVE, "end": END}
 _EVERYONE = 0
 
 Key = TypeVar("Key", bound=Hashable)
@@ -43,11 +44,12 @@ class Numbers(dict[Key, int]):
         return number
 
 
-def judge_rows(events: Sequence[Event]) -> Judgement:
-    """Audit the rows of one run, all five properties."""
+def judge_rows(events: Sequence[Event], properties: Iterable[str] | None = None) -> Judgement:
+    """Audit the rows of one run, by these properties or by those that an audit always judges."""
+    wanted = audited_properties() if properties is None else properties
     numbers: Numbers[tuple[str | None, str | None]] = Numbers()
     run = run_arrays(events, numbers)
-    rows = [row for finding in audit_arrays(run) for row in finding.rows(events[0].run)]
+    rows = [row for finding in audit_arrays(run, judges_of(wanted)) for row in finding.rows(events[0].run)]
     verdicts: dict[str, Answer] = {row["property"]: row["verdict"] for row in rows if row["record"] == "verdict"}
     if TOO_LARGE in verdicts:
         raise TraceError(
@@ -64,22 +66,29 @@ def run_arrays(events: Sequence[Event], numbers: Numbers[tuple[str | None, str |
     about = [row.role == "app" and row.event in ("send", "deliver") for row in events]
     pairs = list(zip(events, about, strict=True))
     audience = np.array([audiences[row.destinations] if told else _EVERYONE for row, told in pairs], np.int64)
-    lists, names = [], []
-    if audience.any():
-        lists = [_codes(row.destinations, numbers) if told else None for row, told in pairs]
-        names = [f"{row.system}/{row.process}" for row in events]
+    lists = [_codes(row.destinations, numbers) if told else None for row, told in pairs] if audience.any() else []
+    names = [f"{row.system}/{row.process}" for row in events]
+    groups: Numbers[tuple[str, int]] = Numbers()
+    origins = [
+        numbers[row.origin_system, row.origin_process]
+        if told
+        else groups[row.system, life_of(name)]
+        if row.event == "view"
+        else 0
+        for (row, told), name in zip(pairs, names, strict=True)
+    ]
     return RunArrays(
         process=np.array([numbers[row.system, row.process] for row in events], np.int64),
         app=np.array([row.role == "app" for row in events], bool),
         index=np.array([row.index for row in events], np.int64),
-        kind=np.array([_KINDS.get(row.event, OTHER) for row in events], np.int8),
-        origin=np.array(
-            [numbers[row.origin_system, row.origin_process] if told else 0 for row, told in pairs], np.int64
-        ),
+        kind=np.array([KINDS.get(row.event, OTHER) for row in events], np.int8),
+        origin=np.array(origins, np.int64),
         seq=np.array([row.origin_seq if told else 0 for row, told in pairs], np.int64),
         audience=audience,
         destinations=pa.array(lists, pa.list_(pa.int64())),
-        name=pa.array(names, pa.string()),
+        name=pa.array(
+            [row.peer if row.event == "view" else name for row, name in zip(events, names, strict=True)], pa.string()
+        ),
     )
 
 

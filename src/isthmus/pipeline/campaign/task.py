@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from isthmus.pipeline.audit.findings import AUDITED
 from isthmus.pipeline.campaign.rows import Judgement, judge_rows
 from isthmus.trace.account import Account, Failure
 from isthmus.trace.parquet import write_part
-from isthmus.trace.schema import Answer, Event, Report, Violation
+from isthmus.trace.schema import Event, Report, Violation
 
 
 class Told(Protocol):
@@ -72,23 +71,20 @@ def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
         kept.extend(events)
     account = Account(runs=1, events=len(events), deliveries=told.deliveries, outside=bool(told.outside))
     account.add_cases(told.sometimes)
-    promised = [verdict for verdict in told.report.verdicts if verdict.property in AUDITED]
-    audited = judge_rows(events) if promised else Judgement({}, [])
-    verdicts: dict[str, Answer] = {}
-    for each in told.report.verdicts:  # what is not audited from traces, such as views, is as it was told
-        verdicts[each.property] = audited.verdicts.get(each.property, each.verdict)
-    for judged, answer in verdicts.items():
+    promised = [each.property for each in told.report.verdicts]
+    audited = judge_rows(events, promised) if promised else Judgement({}, [])
+    for judged, answer in audited.verdicts.items():
         account.add_verdict(judged, answer)
 
-    violated = [judged for judged, answer in verdicts.items() if answer == "violated"] if not told.outside else []
-    seen = (*audited.violations, *(each for each in told.report.violations if each.property not in AUDITED))
-    reasons = _first_of_each(each for each in seen if each.property in violated)
+    wrong = [judged for judged, answer in audited.verdicts.items() if answer == "violated"]
+    violated = [] if told.outside else wrong
+    reasons = _first_of_each(each for each in audited.violations if each.property in violated)
     if not told.outside:
         reasons += [reason for reason in (told.broken, told.stuck and f"stuck: {told.stuck}") if reason]
     reasons += [
         f"two judges differ about {each.property}: {audited.verdicts[each.property]} says the audit, "
         f"{each.verdict} says the simulator"
-        for each in promised
+        for each in told.report.verdicts
         if audited.verdicts[each.property] != each.verdict
     ]
     if violated or reasons:

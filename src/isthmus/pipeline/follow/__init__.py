@@ -20,6 +20,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from isthmus.pipeline.follow.files import read_again, unpack
+from isthmus.pipeline.follow.judge import Followed, followed_properties
 from isthmus.pipeline.follow.record import SHOWN, Batch, Quarantine, Record, Summary
 from isthmus.pipeline.follow.run import MAX_HELD, feed
 from isthmus.pipeline.follow.source import NAME, FollowSource
@@ -50,10 +51,12 @@ def follow(
     trigger_seconds: float = 1.0,
     once: bool = False,
     max_held: int = MAX_HELD,
+    expected: Iterable[str] = (),
     look: Callable[[Summary], bool] = lambda summary: True,
 ) -> Record:
     """Follow traces until `look` says False; with `once`, until everything that is there now was read.
 
+    What is `expected` is judged besides what always is; a property that no feed of rows can decide is `unknown`.
     `tell` gets what every batch has found, once each; `look` is called several times a second, in this thread.
     """
     given = [str(Path(path).absolute()) for path in paths]
@@ -61,6 +64,7 @@ def follow(
     for batch in record.untold():
         tell(batch, record.summary)
         record.told(batch.number)
+    properties = followed_properties(expected)
 
     def take(found: DataFrame, number: int) -> None:
         findings, bad = _decoded(found)
@@ -69,7 +73,7 @@ def follow(
             tell(batch, record.summary)
             record.told(number)
 
-    writer = _found(spark, given, max_held).writeStream.foreachBatch(take).outputMode("update")
+    writer = _found(spark, given, max_held, properties).writeStream.foreachBatch(take).outputMode("update")
     writer = writer.option("checkpointLocation", str(checkpoint / "spark"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{trigger_seconds} seconds")
     query: Any = None
@@ -86,12 +90,12 @@ def follow(
     return record
 
 
-def _found(spark: SparkSession, paths: list[str], max_held: int) -> DataFrame:
+def _found(spark: SparkSession, paths: list[str], max_held: int, properties: Followed) -> DataFrame:
     spark.dataSource.register(FollowSource)
     packed = spark.readStream.format(NAME).option("path", json.dumps(paths)).load()
 
     def audit(key: tuple[str], packs: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        found = _follow_run(key[0], packs, state, max_held) if key[0] else _quarantine(packs, state)
+        found = _follow_run(key[0], packs, state, max_held, properties) if key[0] else _quarantine(packs, state)
         yield pd.DataFrame({"run": [key[0]], "found": [found]})
 
     return packed.groupBy("run").applyInPandasWithState(audit, _FOUND, _STATE, "update", GroupStateTimeout.NoTimeout)
@@ -117,7 +121,9 @@ def _settings(spark: SparkSession) -> Iterator[None]:
                 spark.conf.set(key, known)
 
 
-def _follow_run(run: str, packs: Iterable[pd.DataFrame], state: GroupState, max_held: int) -> bytes:
+def _follow_run(
+    run: str, packs: Iterable[pd.DataFrame], state: GroupState, max_held: int, properties: Followed
+) -> bytes:
     """In a task: the new rows of one run."""
     known = restore(bytes(state.get[0])) if state.exists else RunState(run, max_held)
     rows = []
@@ -126,7 +132,7 @@ def _follow_run(run: str, packs: Iterable[pd.DataFrame], state: GroupState, max_
             known.files[path] = max(int(end), known.files.get(path, 0))
             rows += unpack(bytes(packed))
     files = known.files
-    known, found = feed(known, rows, lambda: read_again(files, run))
+    known, found = feed(known, rows, lambda: read_again(files, run), properties)
     state.update((snapshot(known),))
     return msgspec.json.encode(found)
 

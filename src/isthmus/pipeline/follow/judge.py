@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import gt
+from typing import NamedTuple, TypeAlias
 
-from isthmus.pipeline.follow.state import PROPERTIES, UNSENT, Chain, Findings, Log, Message, RunState
+from isthmus.pipeline.follow.state import UNSENT, Chain, Findings, Log, Message, RunState
 from isthmus.pipeline.follow.words import Words
-from isthmus.trace.schema import Answer, Property, Verdict
+from isthmus.trace.properties import Mistake, audited_properties
+from isthmus.trace.schema import Answer, Verdict
 
 NEVER = 1 << 63
 FIFO_DONE, CAUSAL_DONE = 1, 2
@@ -25,8 +27,9 @@ JUDGED = FIFO_DONE | CAUSAL_DONE
 class Judge(Words):
     """Judges a state; a subclass reads rows into it."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunState, properties: Followed) -> None:
         super().__init__(state)
+        self.properties = properties
         self.numbers = {log.name: number for number, log in enumerate(state.logs)}
         self._ladders: dict[tuple[int, int], tuple[list[int], int]] = {}
 
@@ -169,7 +172,9 @@ class Judge(Words):
             if log.open:
                 self._judge_open(number, log)
         self.say_overtaken()
-        self._agreement()
+        for judging in self.properties.values():
+            if judging is not None:
+                judging.at_rest(self)
         self._forget()
         if state.held() + len(state.chains) > state.max_held:
             self.give_up(f"more than {state.max_held:,} messages and rows are not stable{self._oldest()}")
@@ -230,7 +235,7 @@ class Judge(Words):
 
     def _unmet(
         self,
-        judged: Property,
+        judged: str,
         number: int,
         log: Log,
         message: Message,
@@ -304,7 +309,7 @@ class Judge(Words):
     def _owes(self, log: Log, message: Message) -> bool:
         return not log.gone and message.rank >= self._owed_from(log, message.chain)
 
-    def _agreement(self) -> None:
+    def judge_agreement(self) -> None:
         """Whoever has finished its log and does not have a message will never have it."""
         logs = self.state.logs
         finished = [number for number, log in enumerate(logs) if log.app and log.complete and not log.gone]
@@ -315,9 +320,8 @@ class Judge(Words):
                     continue
                 if (message.to is None or number in message.to) and self._is_due(message) and self._owes(log, message):
                     message.missing.append(number)
-                    name = self.name(message)
-                    why = f"{name} was for {log.name}, which never delivered it"
-                    self.violated("agreement", log.name, name, None, why, f"{log.name} {name}")
+                    mistake = Mistake(process=log.name, first=self.name(message))
+                    self.violated("agreement", mistake, f"{log.name} {mistake.first}")
 
     def _forget(self) -> None:
         """What was settled when rows came last is forgotten now: a log that has just turned up may still need it."""
@@ -405,30 +409,33 @@ class Judge(Words):
 
     def _verdicts(self) -> list[Verdict]:
         state = self.state
-        members = [log for log in state.logs if log.app]
-        first_deliveries = sum(log.first_deliveries for log in members)
-        checked: dict[str, int] = dict.fromkeys(PROPERTIES, first_deliveries)
-        checked["integrity"] = sum(log.deliveries for log in members)
-        checked["agreement"] = sum(log.owed for log in members if not log.gone)
-        checked["agreement"] += sum(len(self._owing(message)) for message in state.messages.values())
-        unknown = {judged: not state.finished or self._is_open(judged) for judged in PROPERTIES}
+        # A row that did not count may have been another than the one that did.
+        unsure = not state.finished or state.given_up is not None or bool(state.not_counted)
         verdicts = []
-        for judged in PROPERTIES:
+        for judged, judging in self.properties.items():
             count = state.counts.get(judged, 0)
-            answer: Answer = "violated" if count else "unknown" if unknown[judged] else "holds"
-            verdicts.append(Verdict(state.run, judged, answer, checked[judged], count))
+            unknown = unsure or judging is None or judging.is_open(self)
+            answer: Answer = "violated" if count else "unknown" if unknown else "holds"
+            verdicts.append(Verdict(state.run, judged, answer, 0 if judging is None else judging.checked(self), count))
         return verdicts
 
-    def _is_open(self, judged: Property) -> bool:
-        """All logs are complete. Does something still depend on a log that never came, or a row that did not count?"""
-        state = self.state
-        if state.given_up is not None or state.not_counted:
-            return True
-        if judged == "total":
-            return False
-        if any(chain.unsent for chain in state.chains):
-            return True
-        return judged == "agreement" and any(map(self._may_be_lost, state.messages.values()))
+    def deliveries(self) -> int:
+        return sum(log.deliveries for log in self.state.logs if log.app)
+
+    def first_deliveries(self) -> int:
+        return sum(log.first_deliveries for log in self.state.logs if log.app)
+
+    def owed(self) -> int:
+        """Pairs of a message and a process that owes it."""
+        forgotten = sum(log.owed for log in self.state.logs if log.app and not log.gone)
+        return forgotten + sum(len(self._owing(message)) for message in self.state.messages.values())
+
+    def some_are_unsent(self) -> bool:
+        """A message was delivered, and whether it was sent depends on a log that never came."""
+        return any(chain.unsent for chain in self.state.chains)
+
+    def some_may_be_lost(self) -> bool:
+        return self.some_are_unsent() or any(map(self._may_be_lost, self.state.messages.values()))
 
     def _may_be_lost(self, message: Message) -> bool:
         logs = self.state.logs
@@ -437,3 +444,31 @@ class Judge(Words):
             return False
         sender = logs[self.state.chains[message.chain].origin]
         return self._is_due(message) or lost > 1 or not sender.crashed
+
+
+class Following(NamedTuple):
+    """How a property is judged while rows come. Most violations are found where a row is read."""
+
+    checked: Callable[[Judge], int]
+    is_open: Callable[[Judge], bool]
+    """All logs are complete: does the answer still depend on one that never came?"""
+    at_rest: Callable[[Judge], None] = lambda judge: None
+    """What is judged when all rows of a feed were read."""
+
+
+Followed: TypeAlias = Mapping[str, Following | None]
+"""Property to how it is judged; None where it cannot be judged before a run is finished."""
+
+FOLLOWED: dict[str, Following] = {
+    "integrity": Following(Judge.deliveries, Judge.some_are_unsent),
+    "agreement": Following(Judge.owed, Judge.some_may_be_lost, Judge.judge_agreement),
+    "fifo": Following(Judge.first_deliveries, Judge.some_are_unsent),
+    "causal": Following(Judge.first_deliveries, Judge.some_are_unsent),
+    "total": Following(Judge.first_deliveries, lambda judge: False),
+}
+"""Without `same-view`: what was delivered between two views would have to be kept for as long as a view lasts."""
+
+
+def followed_properties(expected: Iterable[str] = ()) -> Followed:
+    """How the properties are judged that an audit always judges, and those that are expected."""
+    return {name: FOLLOWED.get(name) for name in audited_properties(expected)}

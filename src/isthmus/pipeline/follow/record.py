@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from isthmus.pipeline.follow.state import PROPERTIES, Findings
-from isthmus.trace.schema import Property, Report, TraceError, Verdict, Violation
+from isthmus.pipeline.follow.state import Findings
+from isthmus.trace.schema import Report, TraceError, Verdict, Violation
 
 SHOWN = 5
 """Bad rows that are kept to be shown. All are counted."""
@@ -71,7 +71,7 @@ class Summary(Struct):
     def quarantined(self) -> int:
         return self.bad.count + sum(run.not_counted for run in self.runs.values())
 
-    def violated(self, expected: Iterable[Property]) -> bool:
+    def violated(self, expected: Iterable[str]) -> bool:
         wanted = set(expected)
         return any(
             each.verdict == "violated" and each.property in wanted
@@ -82,9 +82,7 @@ class Summary(Struct):
     def report(self, violations: list[Violation]) -> Report:
         """As the batch audit reports it."""
         runs = [self.runs[name] for name in sorted(self.runs)]
-        verdicts = [
-            each for run in runs for each in sorted(run.verdicts, key=lambda one: PROPERTIES.index(one.property))
-        ]
+        verdicts = [each for run in runs for each in run.verdicts]
         events = self.rows - sum(run.not_counted for run in runs)
         return Report(len(runs), events, verdicts, violations, self.quarantined)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from isthmus.pipeline.follow.judge import FIFO_DONE, JUDGED, Judge
+from isthmus.pipeline.follow.judge import FIFO_DONE, JUDGED, Followed, Judge, followed_properties
 from isthmus.pipeline.follow.state import UNSENT, Findings, Forgotten, Log, Message, Row, RunState
 from isthmus.trace.schema import LAST_EVENTS, TraceError
 
@@ -26,12 +26,15 @@ History = Callable[[], Iterable[Sequence[Row]]]
 """All rows of the run that have arrived, those of this feed included, in pieces of any size."""
 
 
-def feed(state: RunState, rows: Sequence[Row], history: History) -> tuple[RunState, Findings]:
+def feed(
+    state: RunState, rows: Sequence[Row], history: History, properties: Followed | None = None
+) -> tuple[RunState, Findings]:
     """Take rows in; returns the state from now on, and what is new."""
+    judged = followed_properties() if properties is None else properties
     if state.given_up is not None:
         state.rows += len(rows)
-        return state, Judge(state).findings()
-    reader = Reader(state)
+        return state, Judge(state, judged).findings()
+    reader = Reader(state, judged)
     try:
         reader.read(rows)
         return state, reader.findings()
@@ -49,7 +52,7 @@ def _read_again(reader: Reader, reason: Forgotten, history: History) -> tuple[Ru
         fresh = RunState(state.run, state.max_held, reported=state.reported, again=readings, offenders=offenders)
         fresh.files = state.files
         found = reader.violations  # by a reading that was broken off, and true all the same
-        reader = Reader(fresh)
+        reader = Reader(fresh, reader.properties)
         reader.violations = found
         if readings > MOST_READINGS:
             return _given_up(reader, state, f"it had to be read again {MOST_READINGS} times, at last because {reason}")
@@ -79,8 +82,8 @@ def _given_up(reader: Reader, before: RunState, why: str) -> tuple[RunState, Fin
 class Reader(Judge):
     """Reads rows into a state."""
 
-    def __init__(self, state: RunState) -> None:
-        super().__init__(state)
+    def __init__(self, state: RunState, properties: Followed) -> None:
+        super().__init__(state, properties)
         self.queues: dict[int, Iterator[Row]] = {}
         self.waiting: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
 
@@ -242,14 +245,11 @@ class Reader(Judge):
         if origin.has_forgotten(row.seq):
             if log.joined or origin.addressed:
                 raise Forgotten(log.name, f"{log.name} delivered {row.origin}/{row.seq}, which all others had finished")
-            why = f"{row.origin}/{row.seq} was delivered again at index {row.index}, long after the first time"
-            self.violated("integrity", log.name, f"{row.origin}/{row.seq}", None, why, f"again {log.name} {row.index}")
+            self.wrong_delivery("again", log.name, f"{row.origin}/{row.seq}", None, row.index)
             return
         identity, message = self._message(chain_number, row.seq)
         if number in message.at:
-            name, first = self.name(message), message.at[number]
-            why = f"{name} was delivered at index {first} and again at index {row.index}"
-            self.violated("integrity", log.name, name, None, why, f"again {log.name} {row.index}")
+            self.wrong_delivery("again", log.name, self.name(message), message.at[number], row.index)
             return
         log.first_deliveries += 1
         if row.destinations is not None:

@@ -12,9 +12,8 @@ from bisect import bisect_right
 import msgspec
 from msgspec import Struct
 
-from isthmus.trace.schema import Event, Property, Verdict, Violation
+from isthmus.trace.schema import Event, Verdict, Violation
 
-PROPERTIES: tuple[Property, ...] = ("integrity", "agreement", "fifo", "causal", "total")
 UNSENT = -1
 """The rank of a message whose `send` row was not seen."""
 

@@ -16,10 +16,8 @@ from isthmus.pipeline.measure import measured
 from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
 from isthmus.pipeline.report.page import Content, Shown, page
 from isthmus.pipeline.report.witness import MOST_PICTURES, choose, witnesses
-from isthmus.trace.schema import Property, Report, TraceError
-
-EXPECTED: tuple[Property, ...] = ("integrity", "agreement", "fifo", "causal")
-"""Total order is a promise that few systems make: its verdict is shown, but does not make a report a bad one."""
+from isthmus.trace.properties import expected_properties
+from isthmus.trace.schema import Report, TraceError
 
 MOST_RUNS = 6
 """Whose figures are on the page. Verdicts are of all runs; those with violations come first."""
@@ -40,14 +38,15 @@ def write_report(
     paths: Sequence[str | Path],
     target: str | Path,
     *,
-    expected: Sequence[Property] = EXPECTED,
+    expected: Sequence[str] | None = None,
     pictures: int = MOST_PICTURES,
     bits_per_second: float | None = None,
 ) -> Report:
     """Audit and measure traces and write the page. The verdicts, for whoever does not want to read it."""
     refuse_target(target)
+    wanted = expected_properties() if expected is None else expected
     with clean_table(spark, paths) as table:
-        content = _content(spark, table, paths, expected, pictures, bits_per_second)
+        content = _content(spark, table, paths, wanted, pictures, bits_per_second)
     _write(Path(target), page(content))
     return content.report
 
@@ -56,11 +55,11 @@ def _content(
     spark: SparkSession,
     table: TraceTable,
     paths: Sequence[str | Path],
-    expected: Sequence[Property],
+    expected: Sequence[str],
     pictures: int,
     bits_per_second: float | None,
 ) -> Content:
-    report = audit(spark, table)
+    report = audit(spark, table, expected=expected)
     rows = table.rows(spark)
     with measured(spark, rows, bits_per_second=bits_per_second) as tables:
         figures = tables.figures(runs_to_show(report))

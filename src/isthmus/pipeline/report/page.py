@@ -16,19 +16,13 @@ from isthmus.drawing.svg import Child, Markup, join, tag
 from isthmus.pipeline.measure.rows import Figures
 from isthmus.pipeline.report.run import figures_section
 from isthmus.pipeline.report.spacetime import Picture, draw
+from isthmus.trace.properties import PROPERTIES
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import Answer, Report, Verdict, Violation
 
 _STYLE = Path(__file__).with_name("report.css")
 _MOST_LISTED = 200
 _SIGNS: dict[Answer, str] = {"holds": "✓", "violated": "✗", "unknown": "?"}
-_MEANINGS = {
-    "integrity": "nothing twice, nothing invented, nothing for others",
-    "agreement": "what one delivers, all deliver",
-    "fifo": "messages of one sender in the order of sending",
-    "causal": "every message after its causes",
-    "total": "all processes in the same order",
-}
 
 
 class Shown(Struct, frozen=True):
@@ -145,7 +139,7 @@ def _verdicts(content: Content) -> Markup:
                 tag("td", _answers(answers, len(of_kind), expected)),
                 tag("td", count(sum(each.checked for each in of_kind)), class_="figure"),
                 tag("td", count(sum(each.violations for each in of_kind)), class_="figure"),
-                tag("td", _MEANINGS.get(kind, "") + ("" if expected else "; not asked for"), class_="meaning"),
+                tag("td", PROPERTIES[kind].meaning + ("" if expected else "; not asked for"), class_="meaning"),
                 class_="verdict" if expected else "verdict aside",
             )
         )
@@ -209,7 +203,7 @@ def _witnesses(content: Content) -> Markup | None:
 
 def _witness(shown: Shown, place: int, alone: bool) -> Markup:
     violation = shown.violation
-    title = f"{violation.property} order" if violation.property in ("fifo", "causal", "total") else violation.property
+    title = violation.property if violation.second is None else f"{violation.property} order"
     where = f"at {violation.process}" + ("" if alone else f" in run {violation.run}")
     drawn = draw(shown.picture, f"{title}, violated {where}", violation.why, f"witness-{place}")
     caption = tag(

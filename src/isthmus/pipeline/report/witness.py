@@ -5,7 +5,7 @@ One scan of the table finds the rows of all messages that the chosen witnesses n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -107,15 +107,7 @@ def _rows_about(rows: DataFrame, violations: Iterable[Violation]) -> list[Seen]:
 def picture_of(violation: Violation, rows: Sequence[Seen]) -> Picture:
     """The picture of one violation, from the rows of its run about its messages."""
     scene = _Scene(chain_of(violation), rows)
-    if violation.second is None:
-        if violation.property == "agreement":
-            scene.missing_somewhere(violation)
-        else:
-            scene.should_not_be(violation)
-    elif violation.property == "total":
-        scene.two_orders(violation, violation.second)
-    else:
-        scene.too_early(violation, violation.second)
+    PICTURES.get(violation.property, _Scene.involved)(scene, violation)
     return Picture(scene.messages, scene.happenings, scene.arrows)
 
 
@@ -177,7 +169,16 @@ class _Scene:
         }
         return (found.pop() or "") if len(found) == 1 else ""
 
-    # The five properties
+    # What is wrong
+
+    def involved(self, violation: Violation) -> None:
+        """Of no property in particular: the messages that the violation names, at its process."""
+        for message in self.messages:
+            there = self._deliveries(message, violation.process)[:1]
+            for row in there:
+                self.delivered(message, violation.process, row.index, "wrong")
+            if not there:
+                self.delivered(message, violation.process, None, "missing")
 
     def chain(self) -> None:
         """Every message of the chain reaches the sender of the next before that sends it."""
@@ -192,9 +193,9 @@ class _Scene:
             else:
                 self.arrows.append(Arrow(start, end, "by way of others", guess=True))
 
-    def too_early(self, violation: Violation, second: str) -> None:
+    def too_early(self, violation: Violation) -> None:
         self.chain()
-        process = violation.process
+        process, second = violation.process, self.messages[-1]
         for row in self._deliveries(second, process)[:1]:
             self.delivered(second, process, row.index, "wrong", "too early")
         late = self._deliveries(violation.first, process)[:1]
@@ -203,8 +204,8 @@ class _Scene:
         if not late:
             self.delivered(violation.first, process, None, "missing")
 
-    def two_orders(self, violation: Violation, second: str) -> None:
-        first = violation.first
+    def two_orders(self, violation: Violation) -> None:
+        first, second = self.messages[0], self.messages[-1]
         there = {row.process: row.index for row in reversed(self._deliveries(first))}
         others = [
             row.process
@@ -241,3 +242,14 @@ class _Scene:
             known = self.sent(message) is not None
             caption = "not for it" if known else "nobody sent it"
             self.delivered(message, violation.process, found[0].index, "wrong", caption)
+
+
+PICTURES: dict[str, Callable[[_Scene, Violation], None]] = {
+    "integrity": _Scene.should_not_be,
+    "agreement": _Scene.missing_somewhere,
+    "fifo": _Scene.too_early,
+    "causal": _Scene.too_early,
+    "total": _Scene.two_orders,
+    "same-view": _Scene.missing_somewhere,
+}
+"""Property to what is drawn of a violation; others show the messages that the violation names."""

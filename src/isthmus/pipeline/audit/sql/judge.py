@@ -1,19 +1,21 @@
 """The audit of runs that no single task can hold, in Spark SQL alone: no row of the trace passes through Python.
 
 It shares no code with the audit by numpy, and gives the same verdicts and counts. Every stage is spread by message, by
-stretch of a log or by block of a chain, never by run.
+stretch of a log or by block of a chain, never by run. One judge per property, in `SQL_JUDGES`: what can be summed over
+messages is summed for all judges in one scan (`figures`); what cannot, each finds out for itself (`conclude`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
 from isthmus.pipeline.audit.codes import DELIVER
-from isthmus.pipeline.audit.findings import FINDINGS, Finding
+from isthmus.pipeline.audit.findings import FINDINGS, WITNESSES, Finding
 from isthmus.pipeline.audit.sql.messages import (
     NEVER,
     Logs,
@@ -38,230 +40,320 @@ from isthmus.pipeline.audit.sql.order import (
     direct_edges,
     judged,
     own_edges,
-    union,
 )
 from isthmus.pipeline.audit.sql.total import judge_total
+from isthmus.pipeline.audit.sql.views import judge_views
 
-WITNESSES = 10
 MEMBERS_AT_A_TIME = 32
 """More columns than that make plans that take longer to compile than to run."""
-
-
-def audit_in_sql(rows: DataFrame) -> DataFrame:
-    """Verdicts and witnesses of all runs in these coded rows. The result is small and local."""
-    found = _SqlAudit(rows).findings()
-    columns = [field.name for field in FINDINGS.fields]
-    tuples = [tuple(row.get(name) for name in columns) for run, each in found for row in each.rows(run)]
-    return rows.sparkSession.createDataFrame(tuples, FINDINGS)
 
 
 def _flag(condition: Column) -> Column:
     return f.coalesce(condition, f.lit(False)).cast("bigint")
 
 
-class _SqlAudit:
-    def __init__(self, rows: DataFrame) -> None:
+class SqlFacts:
+    """The runs as tables, and what several judges ask about them. There is at least one application process."""
+
+    def __init__(self, rows: DataFrame, logs: Logs, runs: list[str], width: int) -> None:
         self.rows = rows
+        self.logs = logs
+        self.runs = runs
         self.spark: SparkSession = rows.sparkSession
-        self.logs: Logs = read_logs(rows)
-        self.width = members_at_most(self.logs)
+        self.members = range(width)
         self.blocks = [
-            range(start, min(start + MEMBERS_AT_A_TIME, self.width))
-            for start in range(0, self.width, MEMBERS_AT_A_TIME)
+            range(start, min(start + MEMBERS_AT_A_TIME, width)) for start in range(0, width, MEMBERS_AT_A_TIME)
         ]
-        self.codes = {(row.run, row.member): row.process for row in self.logs.members.collect()}
-        self.runs = sorted(row.run for row in self.logs.runs.select("run").collect())
-        self.by_run: defaultdict[str, dict[str, Finding]] = defaultdict(
-            lambda: {each: Finding(each, WITNESSES) for each in ("integrity", "agreement", "fifo", "causal", "total")}
-        )
+        self.codes = {(row.run, row.member): row.process for row in logs.members.collect()}
+        self.messages = computed(with_owed(place_messages(read_messages(rows, logs, width)), logs))
+        self.wholes = [f.coalesce(member_fact(each, "complete"), f.lit(False)) for each in self.members]
+        self.owed = [is_for(each) & ~member_fact(each, "gone") & owes(each) for each in self.members]
+        self.absent = [self.owed[each] & delivered_at(each).isNull() for each in self.members]
+        self.there = [delivered_at(each).isNotNull() for each in self.members]
+        """By number of member, conditions on a row of `known`."""
+        self.regular = False
+        """Every message is on its sender's chain, by its number."""
+        self.simple: set[str] = set()
+        """Runs in which every message is for everyone and every log is whole: there direct causes are enough."""
 
-    def findings(self) -> list[tuple[str, Finding]]:
-        if self.width:
-            self.messages = computed(
-                with_owed(place_messages(read_messages(self.rows, self.logs, self.width)), self.logs)
-            )
-            self._single_messages()
-            self._order()
-            judge_total(self.messages, self.logs, self.by_run)
-        return [(run, finding) for run in self.runs for finding in self.by_run[run].values()]
-
-    # Single messages
-
-    def _single_messages(self) -> None:
-        members = range(self.width)
+    @cached_property
+    def known(self) -> DataFrame:
+        """The messages with what is known of their run: logs that are lost, who is open, whether they are due."""
         known = self.messages.join(f.broadcast(self.logs.runs), "run")
         lost = f.when(f.col("addressed").isNotNull(), f.size(f.array_except("addressed", "processes"))).otherwise(0)
-        known = known.withColumn("lost", lost).withColumn(
-            "due", (f.col("deliveries") > 0) | (f.col("sender_complete") & ~f.col("sender_crashed"))
+        open_logs = total_of([_flag(is_for(each) & ~self.wholes[each]) for each in self.members])
+        return (
+            known.withColumn("lost", lost)
+            .withColumn("due", (f.col("deliveries") > 0) | (f.col("sender_complete") & ~f.col("sender_crashed")))
+            .withColumn("first", total_of([_flag(each) for each in self.there]))
+            .withColumn("open", open_logs + f.col("lost"))
         )
-        first = total_of([_flag(delivered_at(each).isNotNull()) for each in members])
-        strangers = total_of([_flag(delivered_at(each).isNotNull() & ~is_for(each)) for each in members])
-        wholes = [f.coalesce(member_fact(each, "complete"), f.lit(False)) for each in members]
-        known = known.withColumn("first", first).withColumn(
-            "open", total_of([_flag(is_for(each) & ~wholes[each]) for each in members]) + f.col("lost")
-        )
-        owed = [is_for(each) & ~member_fact(each, "gone") & owes(each) for each in members]
-        absent = [owed[each] & delivered_at(each).isNull() for each in members]
-        unsent = f.col("sent_at").isNull()
-        delivered = f.col("deliveries") > 0
-        sender_lives = ~f.col("sender_crashed")
-        may_be_due = any_of([owed[each] & ((f.col("open") > _flag(~wholes[each])) | sender_lives) for each in members])
-        may_be_lost = (f.col("lost") > 0) & ((f.col("open") > 1) | sender_lives)
-        is_open = any_of([absent[each] & ~wholes[each] for each in members]) | (f.col("lost") > 0)
-        past_is_known = ~unsent & (f.col("sent_at") < f.col("sender_gap"))
-        missing = total_of([_flag(absent[each] & wholes[each]) for each in members])
-        figures = known.select(
-            "run",
-            f.col("deliveries").alias("integrity_checked"),
-            (
-                f.col("deliveries")
-                - f.col("first")
-                + f.when(f.col("never_sent"), f.col("first")).otherwise(0)
-                + strangers
-            ).alias("integrity_violations"),
-            _flag(delivered & unsent & ~f.col("never_sent")).alias("integrity_unknown"),
-            f.when(f.col("due"), total_of([_flag(each) for each in owed]) + f.col("lost"))
-            .otherwise(0)
-            .alias("agreement_checked"),
-            f.when(f.col("due"), missing).otherwise(0).alias("agreement_violations"),
-            _flag(f.when(f.col("due"), is_open).otherwise(may_be_due | may_be_lost)).alias("agreement_unknown"),
-            "first",
-            _flag(delivered & ~past_is_known & ~f.col("never_sent")).alias("past_open"),
-            _flag(f.col("addressed").isNotNull()).alias("addressed"),
-            _flag((f.col("chain") != f.col("origin")) | (f.col("rank") + 1 != f.col("seq"))).alias("irregular"),
-        )
-        sums = [f.sum(name).alias(name) for name in figures.columns if name != "run"]
-        totals = figures.groupBy("run").agg(*sums).collect()
-        for row in totals:
-            found = self.by_run[row.run]
-            for name in ("integrity", "agreement"):
-                found[name].checked = row[f"{name}_checked"]
-                found[name].violations = row[f"{name}_violations"]
-                found[name].unknown = row[f"{name}_unknown"] > 0
-            for name in ("fifo", "causal", "total"):
-                found[name].checked = row["first"]
-            found["fifo"].unknown = found["causal"].unknown = row.past_open > 0
-        self.regular = all(row.irregular == 0 for row in totals)
+
+    def past_is_open(self) -> Column:
+        """A message was delivered and sent after things that we do not see."""
+        sent_at = f.col("sent_at")
+        past_is_known = sent_at.isNotNull() & (sent_at < f.col("sender_gap"))
+        return _flag((f.col("deliveries") > 0) & ~past_is_known & ~f.col("never_sent"))
+
+    def sums(self, figures: Mapping[str, Column]) -> list[Row]:
+        """Run by run, these figures over all messages; on the way, what makes a run a simple one."""
+        ours = {
+            "addressed": _flag(f.col("addressed").isNotNull()),
+            "irregular": _flag((f.col("chain") != f.col("origin")) | (f.col("rank") + 1 != f.col("seq"))),
+        }
+        columns = [column.alias(name) for name, column in {**ours, **figures}.items()]
+        table = self.known.select("run", *columns)
+        totals = table.groupBy("run").agg(*(f.sum(name).alias(name) for name in table.columns if name != "run"))
+        rows = totals.collect()
+        self.regular = all(row.irregular == 0 for row in rows)
         whole = "members is null or forall(members, each -> not each.joined and each.gap = 9223372036854775807)"
         assert NEVER == 9223372036854775807
         simple = {row.run for row in self.logs.runs.where(whole).select("run").collect()}
-        self.simple = simple - {row.run for row in totals if row.addressed}
-        self._single_witnesses(known, absent, wholes)
+        self.simple = simple - {row.run for row in rows if row.addressed}
+        return rows
 
-    def _single_witnesses(self, known: DataFrame, absent: list[Column], wholes: list[Column]) -> None:
-        members = range(self.width)
-        nothing = f.lit(None).cast("bigint")
+    @cached_property
+    def states(self) -> list[DataFrame]:
+        return [computed(chain_states(self.messages, self.logs.runs, block)) for block in self.blocks]
 
-        def shown(kind: str, condition: list[Column]) -> DataFrame:
-            numbers = f.array_compact(f.array(*(f.when(condition[each], f.lit(each)) for each in members)))
-            one = known.select("run", "origin", "seq", "at", f.explode(numbers).alias("member"))
-            return one.select(
-                *("run", f.lit(kind).alias("kind"), "member", "origin", "seq"),
-                f.get("at", f.col("member")).alias("index"),
-                nothing.alias("again"),
-            )
+    @cached_property
+    def own_edges(self) -> DataFrame:
+        return own_edges(self.messages)
 
-        parts = []
-        if any(found["integrity"].violations for found in self.by_run.values()):
-            there = [delivered_at(each).isNotNull() for each in members]
-            parts.append(shown("nobody", [there[each] & f.col("never_sent") for each in members]))
-            parts.append(shown("stranger", [there[each] & ~is_for(each) for each in members]))
-            parts.append(self._again(known))
-        if any(found["agreement"].violations for found in self.by_run.values()):
-            parts.append(shown("missing", [absent[each] & wholes[each] & f.col("due") for each in members]))
-        for row in _some_per_run(union(parts), "member", "seq", of="kind") if parts else []:
-            name = "agreement" if row.kind == "missing" else "integrity"
-            process = self.codes[row.run, row.member]
-            at = (row["index"], row.again)
-            self._describe(row.run, name, (row.kind, process, (row.origin, row.seq), None, at))
-
-    def _again(self, known: DataFrame) -> DataFrame:
-        """Messages that some member delivered more often than once, and where."""
-        several = known.where(f.col("deliveries") > f.col("first")).select("run", "origin", "seq").limit(1000)
-        rows = self.rows.where(f.col("app") & (f.col("kind") == DELIVER)).join(
-            f.broadcast(several), ["run", "origin", "seq"]
-        )
-        twice = rows.groupBy("run", "process", "origin", "seq").agg(
-            f.sort_array(f.collect_list("index")).alias("places")
-        )
-        named = twice.where(f.size("places") > 1).join(
-            f.broadcast(self.logs.members.select("run", "process", "member")), ["run", "process"]
-        )
-        return named.select(
-            *("run", f.lit("again").alias("kind"), "member", "origin", "seq"),
-            f.get("places", f.lit(0)).alias("index"),
-            f.get("places", f.lit(1)).alias("again"),
-        )
-
-    def _describe(self, run: str, name: str, words: tuple[Any, ...]) -> None:
-        finding = self.by_run[run][name]
-        counted = finding.violations
-        if finding.described([None]):
-            finding.witness(*words)
-        finding.violations = counted  # it was counted before it was described
-
-    # Order
-
-    def _order(self) -> None:
-        rows, messages, runs = self.rows, self.messages, self.logs.runs
-        states = [computed(chain_states(messages, runs, block)) for block in self.blocks]
-        own = own_edges(messages)
-        for block, state in zip(self.blocks, states, strict=True):
-            self._count("fifo", judged(state, runs, block, "before_"), own)
-        edges = computed(direct_edges(rows, messages, self.regular).unionByName(own))
-        simple = self._only(edges, self.simple)
-        for block, state in zip(self.blocks, states, strict=True):
-            early = judged(causal_states(state, simple, block), runs, block, "past_")
-            self._count("causal", early, simple, describe=False)
-        # Where direct causes were not there, whole pasts say how many deliveries came too early.
-        again = {run for run in self.simple if self.by_run[run]["causal"].violations}
-        for run in again:
-            self.by_run[run]["causal"].violations = 0
-        rest = (set(self.runs) - self.simple) | again
-        if rest:
-            whole = computed(closed_edges(self._only(edges, rest), self._only(messages, rest)))
-            for block, state in zip(self.blocks, states, strict=True):
-                self._count("causal", judged(causal_states(state, whole, block), runs, block, "past_"), whole)
-
-    def _only(self, table: DataFrame, wanted: set[str]) -> DataFrame:
+    def only(self, table: DataFrame, wanted: set[str]) -> DataFrame:
         if len(wanted) == len(self.runs):
             return table
         names = self.spark.createDataFrame([(run,) for run in sorted(wanted)], "run string")
         return table.join(f.broadcast(names), "run", "left_semi")
 
-    def _count(self, name: str, early: DataFrame, edges: DataFrame, *, describe: bool = True) -> None:
+
+class SqlJudge:
+    """Judges one property of all runs."""
+
+    def __init__(self, judged: str, runs: Iterable[str]) -> None:
+        self.found = {run: Finding(judged) for run in runs}
+
+    def figures(self, facts: SqlFacts) -> dict[str, Column]:
+        """Expressions over a row of `facts.known` for `checked`, `violations` and `unknown`. Their sums are taken."""
+        return {}
+
+    def conclude(self, facts: SqlFacts) -> None:
+        """What no sum over messages says, and witnesses."""
+
+    def any_violated(self) -> bool:
+        return any(finding.violations for finding in self.found.values())
+
+    def describe(self, run: str, *about: Any, **more: Any) -> None:
+        """A violation that was counted before."""
+        if self.found[run].room > 0:
+            self.found[run].witness(*about, **more)
+
+
+SqlJudges: TypeAlias = Mapping[str, type[SqlJudge] | None]
+"""Property to its judge; None where nobody can judge it here."""
+
+
+def sql_judges_of(properties: Iterable[str]) -> SqlJudges:
+    return {each: SQL_JUDGES.get(each) for each in properties}
+
+
+def audit_in_sql(rows: DataFrame, judges: SqlJudges) -> DataFrame:
+    """Verdicts and witnesses of all runs in these coded rows. The result is small and local."""
+    logs = read_logs(rows)
+    width = members_at_most(logs)
+    runs = sorted(row.run for row in logs.runs.select("run").collect())
+    at_work = {name: judge(name, runs) for name, judge in judges.items() if judge is not None}
+    if width:
+        _judge(SqlFacts(rows, logs, runs, width), list(at_work.values()))
+    unjudged = [name for name in judges if name not in at_work]
+    found = [(run, judge.found[run]) for run in runs for judge in at_work.values()]
+    found += [(run, Finding(name, unknown=True)) for run in runs for name in unjudged]
+    columns = [field.name for field in FINDINGS.fields]
+    tuples = [tuple(row.get(name) for name in columns) for run, each in found for row in each.rows(run)]
+    return rows.sparkSession.createDataFrame(tuples, FINDINGS)
+
+
+def _judge(facts: SqlFacts, judges: list[SqlJudge]) -> None:
+    asked = [(judge, name, column) for judge in judges for name, column in judge.figures(facts).items()]
+    for row in facts.sums({f"figure_{place}": column for place, (_, _, column) in enumerate(asked)}):
+        for place, (judge, name, _) in enumerate(asked):
+            value = row[f"figure_{place}"]
+            setattr(judge.found[row.run], name, value > 0 if name == "unknown" else value)
+    for judge in judges:
+        judge.conclude(facts)
+
+
+# Single messages ------------------------------------------------------------------------------------------------------
+
+
+class _OfMessages(SqlJudge):
+    """A judge of single messages, all of whose figures are sums."""
+
+    def show(self, parts: list[DataFrame]) -> None:
+        """Describe the first few violations of each kind in these tables, which are those of `_wrong`."""
+        for part in parts:
+            for row in _some_per_run(part, "member", "seq"):
+                at = (row["index"], row.again)
+                self.describe(row.run, row.process, (row.origin, row.seq), at=at, kind=row.kind)
+
+
+def _wrong(facts: SqlFacts, kind: str | None, conditions: list[Column]) -> DataFrame:
+    """Each message once per member for which its condition is true."""
+    numbers = f.array_compact(f.array(*(f.when(conditions[each], f.lit(each)) for each in facts.members)))
+    one = facts.known.select("run", "origin", "seq", "at", f.explode(numbers).alias("member"))
+    return one.join(f.broadcast(_processes(facts)), ["run", "member"]).select(
+        *("run", f.lit(kind).cast("string").alias("kind"), "member", "process", "origin", "seq"),
+        f.get("at", f.col("member")).alias("index"),
+        f.lit(None).cast("bigint").alias("again"),
+    )
+
+
+def _processes(facts: SqlFacts) -> DataFrame:
+    return facts.logs.members.select("run", "member", "process")
+
+
+class Integrity(_OfMessages):
+    def figures(self, facts: SqlFacts) -> dict[str, Column]:
+        deliveries, first, never_sent = f.col("deliveries"), f.col("first"), f.col("never_sent")
+        strangers = total_of([_flag(facts.there[each] & ~is_for(each)) for each in facts.members])
+        return {
+            "checked": deliveries,
+            "violations": deliveries - first + f.when(never_sent, first).otherwise(0) + strangers,
+            "unknown": _flag((deliveries > 0) & f.col("sent_at").isNull() & ~never_sent),
+        }
+
+    def conclude(self, facts: SqlFacts) -> None:
+        if self.any_violated():
+            nobody = _wrong(facts, "nobody", [each & f.col("never_sent") for each in facts.there])
+            stranger = _wrong(facts, "stranger", [facts.there[each] & ~is_for(each) for each in facts.members])
+            self.show([nobody, stranger, self._again(facts)])
+
+    def _again(self, facts: SqlFacts) -> DataFrame:
+        """Messages that some member delivered more often than once, and where."""
+        several = facts.known.where(f.col("deliveries") > f.col("first")).select("run", "origin", "seq").limit(1000)
+        rows = facts.rows.where(f.col("app") & (f.col("kind") == DELIVER)).join(
+            f.broadcast(several), ["run", "origin", "seq"]
+        )
+        twice = rows.groupBy("run", "process", "origin", "seq").agg(
+            f.sort_array(f.collect_list("index")).alias("places")
+        )
+        named = twice.where(f.size("places") > 1).join(f.broadcast(_processes(facts)), ["run", "process"])
+        return named.select(
+            *("run", f.lit("again").alias("kind"), "member", "process", "origin", "seq"),
+            f.get("places", f.lit(0)).alias("index"),
+            f.get("places", f.lit(1)).alias("again"),
+        )
+
+
+class Agreement(_OfMessages):
+    def figures(self, facts: SqlFacts) -> dict[str, Column]:
+        owed, absent, wholes, members = facts.owed, facts.absent, facts.wholes, facts.members
+        due, lost, open_logs = f.col("due"), f.col("lost"), f.col("open")
+        sender_lives = ~f.col("sender_crashed")
+        may_be_due = any_of([owed[each] & ((open_logs > _flag(~wholes[each])) | sender_lives) for each in members])
+        may_be_lost = (lost > 0) & ((open_logs > 1) | sender_lives)
+        is_open = any_of([absent[each] & ~wholes[each] for each in members]) | (lost > 0)
+        missing = total_of([_flag(absent[each] & wholes[each]) for each in members])
+        return {
+            "checked": f.when(due, total_of([_flag(each) for each in owed]) + lost).otherwise(0),
+            "violations": f.when(due, missing).otherwise(0),
+            "unknown": _flag(f.when(due, is_open).otherwise(may_be_due | may_be_lost)),
+        }
+
+    def conclude(self, facts: SqlFacts) -> None:
+        if self.any_violated():
+            missing = [facts.absent[each] & facts.wholes[each] & f.col("due") for each in facts.members]
+            self.show([_wrong(facts, None, missing)])
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+class Fifo(SqlJudge):
+    def figures(self, facts: SqlFacts) -> dict[str, Column]:
+        return {"checked": f.col("first"), "unknown": facts.past_is_open()}
+
+    def conclude(self, facts: SqlFacts) -> None:
+        for block, state in zip(facts.blocks, facts.states, strict=True):
+            self.count(facts, judged(state, facts.logs.runs, block, "before_"), facts.own_edges)
+
+    def count(self, facts: SqlFacts, early: DataFrame, edges: DataFrame, *, describe: bool = True) -> None:
+        """Deliveries before something that should have come before them."""
         early = computed(early)
         counts = early.groupBy("run").agg(
             f.sum(f.size("wrong")).alias("violations"), f.sum(f.size("unsure")).alias("unsure")
         )
         wrong = False
         for row in counts.collect():
-            finding = self.by_run[row.run][name]
+            finding = self.found[row.run]
             finding.violations += row.violations
             finding.unknown |= row.unsure > 0
             wrong |= row.violations > 0
         if wrong and describe:
-            self._describe_early(name, early, edges)
+            self._describe_early(facts, early, edges)
 
-    def _describe_early(self, name: str, early: DataFrame, edges: DataFrame) -> None:
+    def _describe_early(self, facts: SqlFacts, early: DataFrame, edges: DataFrame) -> None:
         each = early.select("run", "chain", "rank", "origin", "seq", "at", f.explode("wrong").alias("member"))
         each = each.withColumn("index", f.get("at", f.col("member"))).drop("at")
-        some = self.spark.createDataFrame(
+        some = facts.spark.createDataFrame(
             [tuple(row) for row in _some_per_run(each, "member", "index")],
             "run string, chain bigint, rank bigint, origin bigint, seq bigint, member int, index bigint",
         )
-        facts = self.logs.members.select("run", "member", "process", "joined", "gap")
-        wrong = some.join(f.broadcast(facts), ["run", "member"])
-        causes = causes_of(wrong, edges, self.messages)
+        of_members = facts.logs.members.select("run", "member", "process", "joined", "gap")
+        wrong = some.join(f.broadcast(of_members), ["run", "member"])
+        causes = causes_of(wrong, edges, facts.messages)
         for row in wrong.join(causes, ["run", "chain", "rank", "member"]).collect():
             cause = row.cause
-            at = (cause.first_index, row["index"])
             first, second = (cause.first_origin, cause.first_seq), (row.origin, row.seq)
-            kind = "absent" if cause.first_index is None else "late"
-            self._describe(row.run, name, (kind, row.process, first, second, at))
+            self.describe(row.run, row.process, first, second, (cause.first_index, row["index"]))
 
 
-def _some_per_run(rows: DataFrame, *order: str, of: str = "run") -> list[Row]:
-    """The first few of each run, or of each run and whatever else is named."""
-    place = f.row_number().over(Window.partitionBy("run", of).orderBy(*order))
+class Causal(Fifo):
+    def conclude(self, facts: SqlFacts) -> None:
+        messages, runs = facts.messages, facts.logs.runs
+        edges = computed(direct_edges(facts.rows, messages, facts.regular).unionByName(facts.own_edges))
+        simple = facts.only(edges, facts.simple)
+        for block, state in zip(facts.blocks, facts.states, strict=True):
+            early = judged(causal_states(state, simple, block), runs, block, "past_")
+            self.count(facts, early, simple, describe=False)
+        # Where direct causes were not there, whole pasts say how many deliveries came too early.
+        again = {run for run in facts.simple if self.found[run].violations}
+        for run in again:
+            self.found[run].violations = 0
+        rest = (set(facts.runs) - facts.simple) | again
+        if rest:
+            whole = computed(closed_edges(facts.only(edges, rest), facts.only(messages, rest)))
+            for block, state in zip(facts.blocks, facts.states, strict=True):
+                self.count(facts, judged(causal_states(state, whole, block), runs, block, "past_"), whole)
+
+
+class Total(SqlJudge):
+    def figures(self, facts: SqlFacts) -> dict[str, Column]:
+        return {"checked": f.col("first")}
+
+    def conclude(self, facts: SqlFacts) -> None:
+        judge_total(facts.messages, facts.logs, self.found)
+
+
+class SameView(SqlJudge):
+    def __init__(self, judged: str, runs: Iterable[str]) -> None:
+        self.found = {run: Finding(judged, unknown=True) for run in runs}
+
+    def conclude(self, facts: SqlFacts) -> None:
+        judge_views(facts.rows, facts.messages, facts.logs, self.found)
+
+
+SQL_JUDGES: dict[str, type[SqlJudge]] = {
+    "integrity": Integrity,
+    "agreement": Agreement,
+    "fifo": Fifo,
+    "causal": Causal,
+    "total": Total,
+    "same-view": SameView,
+}
+
+
+def _some_per_run(rows: DataFrame, *order: str) -> list[Row]:
+    """The first few of each run."""
+    place = f.row_number().over(Window.partitionBy("run").orderBy(*order))
     return rows.withColumn("_place", place).where(f.col("_place") <= WITNESSES).drop("_place").collect()

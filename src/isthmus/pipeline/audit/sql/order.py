@@ -10,9 +10,6 @@ it on its chain. One join brings those to the messages that depend on them; the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -247,7 +244,3 @@ def causes_of(wrong: DataFrame, edges: DataFrame, messages: DataFrame) -> DataFr
     choice = f.struct(f.col("first_index").isNull(), "cause_rank", "on")
     shown = f.struct("first_origin", "first_seq", "first_index")
     return found.groupBy("run", "chain", "rank", "member").agg(f.min_by(shown, choice).alias("cause"))
-
-
-def union(parts: Sequence[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, parts)

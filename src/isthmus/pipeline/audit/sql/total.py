@@ -23,7 +23,7 @@ FIRST_LOOK = 4096
 Pair = tuple[str, int, int]
 
 
-def judge_total(messages: DataFrame, logs: Logs, by_run: Mapping[str, dict[str, Finding]]) -> None:
+def judge_total(messages: DataFrame, logs: Logs, found: Mapping[str, Finding]) -> None:
     """Count the pairs of members of each run that differ, and describe some of them."""
     codes = {(row.run, row.member): row.process for row in logs.members.collect()}
     members: dict[str, list[int]] = {}
@@ -32,19 +32,19 @@ def judge_total(messages: DataFrame, logs: Logs, by_run: Mapping[str, dict[str, 
     unsettled: set[Pair] = {(run, one, two) for run, each in members.items() for one, two in combinations(each, 2)}
     if not unsettled:
         return
-    unsettled -= _differing(messages, unsettled, by_run, codes, FIRST_LOOK)
+    unsettled -= _differing(messages, unsettled, found, codes, FIRST_LOOK)
     if unsettled:
         sound = _part_of_longest(messages, {run for run, _, _ in unsettled})
         unsettled = {(run, one, two) for run, one, two in unsettled if not {(run, one), (run, two)} <= sound}
     if unsettled:
-        _differing(messages, unsettled, by_run, codes, None)
-    _what_is_open(messages, logs, by_run)
+        _differing(messages, unsettled, found, codes, None)
+    _what_is_open(messages, logs, found)
 
 
 def _differing(
     messages: DataFrame,
     pairs: set[Pair],
-    by_run: Mapping[str, dict[str, Finding]],
+    found: Mapping[str, Finding],
     codes: Mapping[tuple[str, int], int],
     rows: int | None,
 ) -> set[Pair]:
@@ -75,16 +75,16 @@ def _differing(
         seen = running_maxima(each, pair, "at_one", {"before": latest}, before=True)
     fallen = seen.where(f.col("before.at_two") > f.col("at_two"))
     shown = f.struct("before", "origin", "seq", "at_one", "at_two")
-    found = fallen.groupBy(*pair).agg(f.min_by(shown, "at_one").alias("shown")).collect()
-    for row in sorted(found, key=lambda each: (each.run, each.one, each.two)):
-        finding = by_run[row.run]["total"]
+    differing = fallen.groupBy(*pair).agg(f.min_by(shown, "at_one").alias("shown")).collect()
+    for row in sorted(differing, key=lambda each: (each.run, each.one, each.two)):
+        finding = found[row.run]
         if finding.described([None]):
             first, second = row.shown.before, row.shown
             one, two = codes[row.run, row.one], codes[row.run, row.two]
             at, other_at = (first.at_one, second.at_one), (first.at_two, second.at_two)
             keys = (first.origin, first.seq), (second.origin, second.seq)
-            finding.witness("order", one, *keys, at, two, other_at)
-    return {(row.run, row.one, row.two) for row in found}
+            finding.witness(one, *keys, at, two, other_at)
+    return {(row.run, row.one, row.two) for row in differing}
 
 
 def _part_of_longest(messages: DataFrame, runs: set[str]) -> set[tuple[str, int]]:
@@ -104,14 +104,14 @@ def _part_of_longest(messages: DataFrame, runs: set[str]) -> set[tuple[str, int]
     return {(row.run, row.member) for row in strays.collect() if not row.stray}
 
 
-def _what_is_open(messages: DataFrame, logs: Logs, by_run: Mapping[str, dict[str, Finding]]) -> None:
+def _what_is_open(messages: DataFrame, logs: Logs, found: Mapping[str, Finding]) -> None:
     """Could a member whose log is not complete have delivered what it misses in another order than someone else?
 
     A message that is missing before a common one may have come later; one that is missing after, earlier in a gap.
     """
     is_open = logs.members.where(~f.col("complete"))
     runs = {row.run for row in is_open.select("run").distinct().collect()}
-    runs = {run for run in runs if not by_run[run]["total"].violations}
+    runs = {run for run in runs if not found[run].violations}
     if not runs:
         return
     open_logs = is_open.where(f.col("run").isin(sorted(runs))).select("run", "member", "process", "joined", "gap")
@@ -135,4 +135,4 @@ def _what_is_open(messages: DataFrame, logs: Logs, by_run: Mapping[str, dict[str
         f.col("gapped") & (f.col("first_common") < f.col("last_missing"))
     )
     for row in ends.where(may_differ).select("run").distinct().collect():
-        by_run[row.run]["total"].unknown = True
+        found[row.run].unknown = True

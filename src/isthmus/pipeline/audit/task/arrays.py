@@ -10,18 +10,27 @@ every chain, and is one count per chain.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from isthmus.pipeline.audit.codes import CRASH, DELIVER, JOIN, LEAVE, SEND, is_last
+from isthmus.pipeline.audit.codes import CRASH, DELIVER, JOIN, LEAVE, SEND, VIEW, is_last
 
 Array: TypeAlias = Any
 """A numpy array. Its element types are said where they matter."""
 
 NEVER = np.iinfo(np.int64).max
 NOBODY = -1
+
+
+class View(NamedTuple):
+    """A process enters a view: at which index and place of its log, who counts that view, and its number as text."""
+
+    at: int
+    place: int
+    group: int
+    number: str
 
 
 class RunArrays:
@@ -48,6 +57,7 @@ class RunArrays:
             origin, seq, audience = origin[order], seq[order], audience[order]
         self.processes = len(self.codes)
         self._trust_logs(pid, app, index, kind)
+        self._find_views(pid, np.flatnonzero(app & (kind == VIEW)), index, origin, name, order)
 
         about = app & ((kind == SEND) | (kind == DELIVER))
         pid, index, kind, origin, seq = pid[about], index[about], kind[about], origin[about], seq[about]
@@ -83,6 +93,13 @@ class RunArrays:
         self.crashed = self._any(pid, app & (kind == CRASH))
         self.gone = self.crashed | self._any(pid, app & (kind == LEAVE))
         self.members = np.flatnonzero(self.app)
+
+    def _find_views(self, pid: Array, places: Array, index: Array, group: Array, name: Any, order: Array) -> None:
+        """Per process its views, in order. They are few, so objects will do."""
+        self.views: list[list[View]] = [[] for _ in range(self.processes)]
+        numbers = name.take(places if order is None else order[places]).to_pylist() if len(places) else []
+        for place, number in zip(places.tolist(), numbers, strict=True):
+            self.views[pid[place]].append(View(int(index[place]), place, int(group[place]), number))
 
     def _any(self, pid: Array, condition: Array) -> Array:
         found = np.zeros(self.processes, bool)

@@ -72,6 +72,7 @@ class Channels:
 
     def __init__(self, run: RunArrays, process: int) -> None:
         self.run = run
+        self.process = process
         messages, self.index = run.deliveries[process]
         self.position = run.positions(process)
         self.first = np.flatnonzero(self.position[messages] == np.arange(len(messages)))

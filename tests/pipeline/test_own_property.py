@@ -1,0 +1,100 @@
+"""A property that exists only here: one line per table, and everything that judges, prints or draws knows it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from known_mistakes import small
+from pyspark import cloudpickle
+from trace_files import all_rows, write_jsonl
+
+from isthmus.cli.main import main
+from isthmus.lab.standard import standard_group
+from isthmus.pipeline.audit import audit_traces
+from isthmus.pipeline.audit.task.judge import JUDGES, Judge
+from isthmus.pipeline.audit.task.order import Channels
+from isthmus.pipeline.report import write_report
+from isthmus.simulator.campaign import run_seed
+from isthmus.trace.history import RunHistory
+from isthmus.trace.oracles import ORACLES, Finding, judge
+from isthmus.trace.properties import PROPERTIES, Mistake, Property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST = 50
+OWN = "modest"
+
+
+def why(mistake: Mistake) -> str:
+    return f"{mistake.process} delivered {mistake.first} at index {mistake.first_index}, which is enough"
+
+
+def oracle(history: RunHistory, found: Finding) -> None:
+    for process in history.members:
+        found.checked += 1
+        for message in list(process.deliveries)[MOST : MOST + 1]:
+            found.violated(process, message)
+
+
+class ModestJudge(Judge):
+    def look(self, channels: Channels) -> None:
+        self.found.checked += 1
+        for place in self.found.described(channels.first[np.arange(MOST, len(channels.first))[:1]]):
+            self.witness(channels.process, channels.messages[place], at=(channels.index[place], None))
+
+
+@pytest.fixture(autouse=True)
+def _own_property(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Property(meaning="nobody delivers much", violated_when="a process delivers much", why=why, by_default=False)
+    monkeypatch.setitem(PROPERTIES, OWN, own)
+    monkeypatch.setitem(ORACLES, OWN, oracle)
+    monkeypatch.setitem(JUDGES, OWN, ModestJudge)
+    # Workers of Spark cannot import a test, so it is carried to them whole.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    (tmp_path / "traces").mkdir()
+    write_jsonl(tmp_path / "traces" / "rows.jsonl", all_rows(small("much")))
+    return tmp_path / "traces"
+
+
+def test_the_oracles_judge_simulated_runs_by_it() -> None:
+    outcome = run_seed(standard_group("causal"), 1)
+    assert outcome.report.verdict(OWN) == "violated"
+    assert "which is enough" in next(each.why for each in outcome.report.violations if each.property == OWN)
+
+
+def test_the_audit_judges_it_where_it_is_expected_as_the_oracles_do(spark: SparkSession, traces: Path) -> None:
+    report = audit_traces(spark, [traces], expected=[OWN], engine="numpy")
+    assert [each for each in report.verdicts if each.property == OWN] == judge(all_rows(small("much")), [OWN]).verdicts
+    assert report.verdict(OWN) == "violated"
+    assert OWN not in {each.property for each in audit_traces(spark, [traces]).verdicts}
+
+
+def test_it_is_unknown_to_an_engine_whose_table_has_no_judge_of_it(spark: SparkSession, traces: Path) -> None:
+    assert audit_traces(spark, [traces], expected=[OWN], engine="sql").verdict(OWN) == "unknown"
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_fails_when_it_is_expected_and_violated(
+    traces: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["isthmus", "audit", str(traces), "--expect", OWN])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "which is enough" in capsys.readouterr().out
+
+
+def test_the_report_shows_what_it_means_and_a_picture(spark: SparkSession, traces: Path, tmp_path: Path) -> None:
+    write_report(spark, [traces], tmp_path / "report.html", expected=[OWN])
+    page = (tmp_path / "report.html").read_text()
+    assert "nobody delivers much" in page
+    assert f"{OWN}, violated at" in page
