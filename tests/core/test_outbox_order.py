@@ -15,7 +15,7 @@ import pytest
 from runtime_support import run_test
 
 from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, Staged, View
-from isthmus.core.ids import Directory, LinkId, Nanos, ProcessName
+from isthmus.core.ids import Directory, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Addressed, Batch, Message
 from isthmus.core.wire.group import Busy
 from isthmus.core.wire.pdu import Pdu
@@ -72,7 +72,7 @@ class Scripted:
     def __init__(self, *but_not: str) -> None:
         self._but_not = but_not
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         everything(out)
         for field in self._but_not:
             getattr(out, field).clear()

@@ -12,7 +12,7 @@ from flood_member import FloodMember
 from runtime_support import GROUP, PATIENCE, Flood, flood, run_test, soon, until
 
 from isthmus.core.endpoint import Outbox
-from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessId, ProcessName
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName
 from isthmus.core.message import MAX_PAYLOAD, Batch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.driver import endpoint as driver_module
@@ -325,7 +325,7 @@ def test_an_application_may_take_what_was_delivered_after_its_member_has_ended()
 
 
 class Buggy(FloodMember):
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         raise ZeroDivisionError("a bug in the protocol")
 
 

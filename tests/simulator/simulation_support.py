@@ -62,7 +62,7 @@ class FaultyGroup:
         self.world.run_until(until)
 
     def doomed_or_dead(self) -> list[int]:
-        return [slot for slot, host in self.world.hosts.items() if not host.alive or host.doomed is not None]
+        return [slot for slot, host in self.world.hosts.items() if not host.alive or host.dies_after is not None]
 
     def cut_lines(self) -> set[tuple[int, int]]:
         everybody = range(self.size)

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from isthmus.core.endpoint import Member, Outbox
-from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, incarnation_of
+from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.pdu import Pdu
 from isthmus.simulator.checks.sometimes import Sometimes
@@ -39,8 +39,8 @@ class Scripted:
         self.checks = 0
         self.sound = True
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
-        self.heard.append((now, link, list(pdus)))
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        self.heard.append((now, source, list(pdus)))
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         self.woken.append(now)
@@ -197,7 +197,7 @@ def test_a_broken_invariant_ends_the_run_where_it_happened() -> None:
 @pytest.mark.parametrize(("progress", "reached"), [(0.25, [1]), (0.5, [1, 2]), (0.75, [1, 2, 3]), (0.99, [1, 2, 3])])
 def test_a_process_dies_inside_a_multicast(progress: float, reached: list[int]) -> None:
     stage = Stage()
-    stage.hosts[0].doomed = progress
+    stage.hosts[0].dies_after = progress
     stage.step(0, multicast(1))
     stage.world.run_until(HOP)
     assert [slot for slot in EVERYBODY if stage.endpoint(slot).heard] == reached
@@ -208,7 +208,7 @@ def test_a_process_dies_inside_a_multicast(progress: float, reached: list[int]) 
 
 def test_a_process_dies_between_two_multicasts() -> None:
     stage = Stage()
-    stage.hosts[0].doomed = 0.5
+    stage.hosts[0].dies_after = 0.5
     stage.step(0, multicast(1, 2, to=(1, 2)))
     stage.world.run_until(HOP)
     assert stage.endpoint(1).numbers() == stage.endpoint(2).numbers() == [1]
@@ -217,7 +217,7 @@ def test_a_process_dies_between_two_multicasts() -> None:
 def test_a_process_dies_after_what_it_sent_to_its_fellows_and_before_the_links() -> None:
     stage = Stage()
     stage.world.send_on_link = lambda link, source, pdu: stage.happened.append(f"link {link}")
-    stage.hosts[0].doomed = 0.5
+    stage.hosts[0].dies_after = 0.5
 
     def both(out: Outbox) -> None:
         out.sends.append(((1, 2), batch(1)))
@@ -230,7 +230,7 @@ def test_a_process_dies_after_what_it_sent_to_its_fellows_and_before_the_links()
 
 def test_a_process_dies_after_it_delivered_and_before_it_said_anything() -> None:
     stage = Stage()
-    stage.hosts[0].doomed = 0.0
+    stage.hosts[0].dies_after = 0.0
 
     def deliver_and_send(out: Outbox) -> None:
         out.deliveries.append(batch(1))
@@ -245,10 +245,10 @@ def test_a_process_dies_after_it_delivered_and_before_it_said_anything() -> None
 
 def test_who_is_doomed_lives_on_until_a_step_that_is_worth_dying_in() -> None:
     stage = Stage()
-    stage.hosts[0].doomed = 0.0
+    stage.hosts[0].dies_after = 0.0
     stage.step(0, multicast(1))
     assert stage.hosts[0].alive
-    stage.hosts[0].doomed = 0.5
+    stage.hosts[0].dies_after = 0.5
     stage.step(0, lambda out: None)
     assert stage.hosts[0].alive
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import Self
 
 from isthmus.core.endpoint import Outbox
-from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId
+from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.group import Ack, Leave
 from isthmus.core.wire.pdu import Pdu
@@ -55,22 +55,22 @@ class FloodMember:
     def credit(self) -> int:
         return max(0, self.window - self.unstable_messages)
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         self.steps += 1
-        received = self.received[link]
+        received = self.received[source]
         for pdu in pdus:
             if type(pdu) is Batch:
                 if pdu.number == received + 1:
                     received += 1
                     out.deliveries.append(pdu)
             elif type(pdu) is Ack:
-                if link in self.acked and pdu.received > self.acked[link]:
-                    self.acked[link] = pdu.received
+                if source in self.acked and pdu.received > self.acked[source]:
+                    self.acked[source] = pdu.received
                     self.retry_at = now + self.retry
             elif type(pdu) is Leave:
-                self.peers = tuple(peer for peer in self.peers if peer != link)
-                self.acked.pop(link, None)
-        self.received[link] = received
+                self.peers = tuple(peer for peer in self.peers if peer != source)
+                self.acked.pop(source, None)
+        self.received[source] = received
         self._free(out)
 
     def _free(self, out: Outbox) -> None:

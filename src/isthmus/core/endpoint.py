@@ -140,8 +140,8 @@ class Endpoint(Protocol):
     @property
     def id(self) -> ProcessId: ...
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
-        """PDUs that arrived together from one peer (or over one link), in order of arrival."""
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        """PDUs that arrived together from one peer, in order of arrival."""
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         """Time has passed. A spurious call does nothing."""

@@ -78,17 +78,17 @@ class GatewayMember:
 
     # As a member. A gateway makes no messages of its own, so it is never asked to broadcast any.
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         others: list[Pdu] = []
         for pdu in pdus:
             if isinstance(pdu, SiteFrame):
-                self.gateway.from_site(link, self.site.accept(link, pdu), now, self._joins)
+                self.gateway.from_site(source, self.site.accept(source, pdu), now, self._joins)
             elif isinstance(pdu, SiteAck):
-                self.site.acknowledge(link, pdu, now, out)
+                self.site.acknowledge(source, pdu, now, out)
             else:
                 others.append(pdu)
         if others:
-            self.group.receive(link, others, now, out)
+            self.group.receive(source, others, now, out)
         self._pump(now, out)
 
     def wake(self, now: Nanos, out: Outbox) -> None:

@@ -35,12 +35,12 @@ _HOLD_CASES = {
 
 
 class Host:
-    """One simulated process. `doomed` is the share of its next sends that a crash lets through."""
+    """One simulated process. It is about to crash when `dies_after` is set: the share of its next sends that go out."""
 
     __slots__ = (
         "alive",
         "busy_until",
-        "doomed",
+        "dies_after",
         "endpoint",
         "journal",
         "on_addressed",
@@ -63,7 +63,7 @@ class Host:
         self.on_batch = on_batch
         self.on_addressed = on_addressed
         self.alive = True
-        self.doomed: float | None = None
+        self.dies_after: float | None = None
         self.journal: list[Message] | None = None
         self.pause: Nanos = 0
         self.busy_until: Nanos = 0
@@ -222,7 +222,7 @@ class World:
             for delivered in out.addressed:
                 host.on_addressed(host, delivered)
         self._notice_delays(out)
-        if host.doomed is not None and self._dies_here(host, out):
+        if host.dies_after is not None and self._dies_here(host, out):
             return
         for destinations, pdu in out.sends:
             self._multicast(host.id, destinations, pdu)
@@ -238,15 +238,15 @@ class World:
 
     def _dies_here(self, host: Host, out: Outbox) -> bool:
         """Crash in this step, with a share of its sends sent, if it is a step worth crashing in."""
-        assert host.doomed is not None
+        assert host.dies_after is not None
         effects: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (self._multicast, (host.id, (destination,), pdu))
             for destinations, pdu in out.sends
             for destination in destinations
         ]
         effects += [(self.send_on_link, (link, host.id, frame)) for link, frame in out.links]
-        sent = int(len(effects) * host.doomed)
-        if not sent and (host.doomed > 0 or not (out.deliveries or out.addressed)):
+        sent = int(len(effects) * host.dies_after)
+        if not sent and (host.dies_after > 0 or not (out.deliveries or out.addressed)):
             return False
         for effect, arguments in effects[:sent]:
             effect(*arguments)

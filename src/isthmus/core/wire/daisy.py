@@ -62,7 +62,7 @@ class Unsettled(WirePdu, frozen=True, tag="unsettled"):
 
 
 class Settled(WirePdu, frozen=True, tag="settled"):
-    """Answer: these are."""
+    """From the server of a group, in answer to `Unsettled`: these messages are stable beyond the group."""
 
     ids: Ids
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId
+from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
 from isthmus.core.message import Addressed, Batch
 from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
 from isthmus.core.wire.pdu import Pdu
@@ -182,15 +182,15 @@ class ClusterProcess:
 
     # Network side
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         hops: Hops = []
         for pdu in pdus:
             if isinstance(pdu, HopFrame):
-                if all(self.relay.accepts(link, hop) for hop in pdu.hops):
-                    for hop in self.channels.accept(link, pdu):
-                        self.relay.receive(link, hop, out, hops)
+                if all(self.relay.accepts(source, hop) for hop in pdu.hops):
+                    for hop in self.channels.accept(source, pdu):
+                        self.relay.receive(source, hop, out, hops)
             elif isinstance(pdu, HopAck):
-                self.channels.acknowledge(link, pdu, now, out)
+                self.channels.acknowledge(source, pdu, now, out)
         self.channels.send(hops, now, out)
 
     def wake(self, now: Nanos, out: Outbox) -> None:

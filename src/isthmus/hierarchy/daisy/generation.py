@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import LinkId, MessageId, Nanos, ProcessId
+from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
 from isthmus.core.wire.daisy import (
     Census,
@@ -132,13 +132,13 @@ class DaisyGeneration:
 
     # Network side
 
-    def receive(self, link: LinkId, frames: Sequence[DaisyFrame], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, frames: Sequence[DaisyFrame], now: Nanos, out: Outbox) -> None:
         """Frames of this generation."""
         for frame in frames:
-            self._on_frame(link, frame, now, out)
+            self._on_frame(source, frame, now, out)
         self._settle(now, out)
 
-    def _on_frame(self, link: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+    def _on_frame(self, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
         place = next((place for place, level in enumerate(self.levels) if level.number == frame.group), None)
         if place is None:
             return
@@ -150,21 +150,21 @@ class DaisyGeneration:
                 asked = [MessageId(*each) for each in pdu.ids]
                 known = [each for each in asked if any(some.is_settled(each) for some in both)]
                 if known:
-                    self._say(out, (link,), level.number, Settled([(each.origin, each.seq) for each in known]))
+                    self._say(out, (source,), level.number, Settled([(each.origin, each.seq) for each in known]))
         elif isinstance(pdu, Settled):
-            if link == level.server:
+            if source == level.server:
                 self._settled(place, [MessageId(*each) for each in pdu.ids], out)
         elif isinstance(pdu, (Vouch, Vouched)):
-            self.vouching.hear(place, link, pdu)
+            self.vouching.hear(place, source, pdu)
         elif isinstance(level, ServersGroup):
             if isinstance(pdu, (Batch, Ack, SeatReport, SeatState)):
-                level.receive(link, pdu, now)
+                level.receive(source, pdu, now)
         elif isinstance(pdu, Offered):
-            level.on_offer(link, pdu, now)
+            level.on_offer(source, pdu, now)
         elif isinstance(pdu, PointPdu):
-            level.on_word(link, pdu, now)
+            level.on_word(source, pdu, now)
         elif not isinstance(pdu, (SeatReport, SeatState, Census, Halt, Over, Knock, Welcome)):
-            level.receive(link, pdu, now)
+            level.receive(source, pdu, now)
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         self.local.wake(now)

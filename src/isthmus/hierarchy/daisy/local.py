@@ -21,7 +21,7 @@ from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.wire.daisy import Offered, PointPdu
 from isthmus.core.wire.group import GroupPdu
-from isthmus.hierarchy.daisy.pieces import heap
+from isthmus.hierarchy.daisy.pieces import fill_frame
 from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
 from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
 from isthmus.ordering.group.member import GroupMember
@@ -119,15 +119,15 @@ class LocalGroup:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
         if self.through_server and self.server is not None:
             after = self.record.seen.get(self.id, 0)
-            self.words.append(((self.server,), Offered(after, pack(heap(iter(self.through_server))))))
+            self.words.append(((self.server,), Offered(after, pack(fill_frame(iter(self.through_server))))))
 
-    def on_offer(self, link: ProcessId, offered: Offered, now: Nanos) -> None:
+    def on_offer(self, source: ProcessId, offered: Offered, now: Nanos) -> None:
         """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""
-        if self.server != self.id or link not in self.member.view.members or not self.tree.options.star:
+        if self.server != self.id or source not in self.member.view.members or not self.tree.options.star:
             return
-        latest = max(self.record.seen.get(link, 0), self._offered.get(link, 0))
+        latest = max(self.record.seen.get(source, 0), self._offered.get(source, 0))
         found = [message for packed in offered.messages if (message := unpack(packed)) is not None]
-        taken = [message for message in found if message.origin == link and message.seq > latest]
+        taken = [message for message in found if message.origin == source and message.seq > latest]
         if taken and offered.after <= latest:
             self.send(taken, now)
 
@@ -158,10 +158,10 @@ class LocalGroup:
 
     # Network and time; what comes of it is in `inner` until `news` takes it
 
-    def receive(self, link: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
-        self.member.receive(link, (pdu,), now, self.inner)
+    def receive(self, source: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
+        self.member.receive(source, (pdu,), now, self.inner)
 
-    def on_word(self, link: ProcessId, word: PointPdu, now: Nanos) -> None:
+    def on_word(self, source: ProcessId, word: PointPdu, now: Nanos) -> None:
         """Nobody sends parcels where messages go to everybody."""
 
     def settle_step(self) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from isthmus.core.endpoint import Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
@@ -58,7 +58,7 @@ class DaisyMember:
     """What lies before the view that a process came with: nobody comes to a daisy whose groups do not change."""
 
     all_have_arrived = False
-    """Nothing hangs on it, for the same reason."""
+    """Only a join that takes in newcomers asks for this, and nobody comes to a daisy that is joined."""
 
     def __init__(self, process: DaisyProcess, gateways: Collection[int] = ()) -> None:
         self.process = process
@@ -131,18 +131,18 @@ class DaisyMember:
 
     # Network and time
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         if self.stopped:
             return
         frames: list[Pdu] = []
         for pdu in pdus:
             if isinstance(pdu, HowFar):
-                self._on_how_far(link, out)
+                self._on_how_far(source, out)
             elif isinstance(pdu, Finished):
-                self._on_finished(link, pdu)
+                self._on_finished(source, pdu)
             else:
                 frames.append(pdu)
-        self.process.receive(link, frames, now, self._inner)
+        self.process.receive(source, frames, now, self._inner)
         self._hand_over(out)
 
     def wake(self, now: Nanos, out: Outbox) -> None:
@@ -166,18 +166,18 @@ class DaisyMember:
         if self.own and self.gateways and self.own[0].seq <= self.settled_through.get(self.id, 0):
             out.sends.append((self.gateways, HowFar()))
 
-    def _on_how_far(self, link: ProcessId, out: Outbox) -> None:
+    def _on_how_far(self, source: ProcessId, out: Outbox) -> None:
         if self.is_gateway:
             left = [member for member in self.view.members if slot_of(member) in self.gateways]
-            out.sends.append(((link,), Finished(self.view.number, left, self.finished.get(link, 0))))
+            out.sends.append(((source,), Finished(self.view.number, left, self.finished.get(source, 0))))
 
-    def _on_finished(self, link: ProcessId, pdu: Finished) -> None:
+    def _on_finished(self, source: ProcessId, pdu: Finished) -> None:
         """An answer. Who was taken for dead answers in an earlier view, in which others would have to agree."""
-        if link not in pdu.gateways or not set(pdu.gateways).issubset(self.gateways):
+        if source not in pdu.gateways or not set(pdu.gateways).issubset(self.gateways):
             return
         if pdu.view > self._gateways_in:
             self._gateways_in, self._gateways_left = pdu.view, tuple(pdu.gateways)
-        self._answers[link] = max(pdu.number, self._answers.get(link, 0))
+        self._answers[source] = max(pdu.number, self._answers.get(source, 0))
 
     @property
     def finished_beyond(self) -> int:

@@ -140,45 +140,45 @@ class Parcels:
 
     # Network and time
 
-    def receive(self, link: ProcessId, pdu: PointPdu, now: Nanos) -> None:
-        if link not in self.incoming:
+    def receive(self, source: ProcessId, pdu: PointPdu, now: Nanos) -> None:
+        if source not in self.incoming:
             return
         if isinstance(pdu, Parcel):
-            self._on_parcel(link, pdu)
+            self._on_parcel(source, pdu)
         elif pdu.view != self.view.number:
             return
         elif isinstance(pdu, Receipt):
-            self._on_receipt(link, pdu, now)
+            self._on_receipt(source, pdu, now)
         else:
-            self._to_acknowledge.add(link)
-            self._learn(link, pdu.safe, pdu.done)
+            self._to_acknowledge.add(source)
+            self._learn(source, pdu.safe, pdu.done)
 
-    def _on_parcel(self, link: ProcessId, parcel: Parcel) -> None:
-        batch, rank = parcel.batch, self._ranks[link]
-        if batch.view != self.view.number or batch.sender != link or not self.order.well_formed(rank, batch):
+    def _on_parcel(self, source: ProcessId, parcel: Parcel) -> None:
+        batch, rank = parcel.batch, self._ranks[source]
+        if batch.view != self.view.number or batch.sender != source or not self.order.well_formed(rank, batch):
             return
-        self._to_acknowledge.add(link)
-        stream = self.incoming[link]
+        self._to_acknowledge.add(source)
+        stream = self.incoming[source]
         for posted in stream.accept(Posted(self.order.count(rank, batch), parcel)):
             each = posted.parcel.batch
-            self.held[link][each.number] = each
+            self.held[source][each.number] = each
             if self._safe_on_arrival(each):
                 self.order.safe(rank, each.number, self.ready)
             self.order.arrived(rank, each, self.ready, self.holds)
         stream.log.drop_through(stream.received)
-        self._learn(link, batch.safe, parcel.done)
+        self._learn(source, batch.safe, parcel.done)
 
     def _learn(self, sender: ProcessId, safe: int, done: int) -> None:
         self.order.safe(self._ranks[sender], safe, self.ready)
         self._finish(sender, done)
 
-    def _on_receipt(self, link: ProcessId, receipt: Receipt, now: Nanos) -> None:
-        outgoing = self.outgoing[link]
-        for posted in outgoing.acknowledge(link, receipt.received, receipt.seen, now):
-            self.sends.append(((link,), posted.parcel))
-        outgoing.log.drop_through(self._acked(link))
-        self._delivered_by[link] = max(self._delivered_by[link], min(receipt.delivered, self._acked(link)))
-        self._told[link] = max(self._told[link], receipt.done)
+    def _on_receipt(self, source: ProcessId, receipt: Receipt, now: Nanos) -> None:
+        outgoing = self.outgoing[source]
+        for posted in outgoing.acknowledge(source, receipt.received, receipt.seen, now):
+            self.sends.append(((source,), posted.parcel))
+        outgoing.log.drop_through(self._acked(source))
+        self._delivered_by[source] = max(self._delivered_by[source], min(receipt.delivered, self._acked(source)))
+        self._told[source] = max(self._told[source], receipt.done)
         self._count()
 
     def take(self) -> Sequence[Batch]:

@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 20
 """Of one batch, and of one piece of a state, besides its last message."""
 
 
-def heap(messages: Iterator[Clocked]) -> list[Clocked]:
+def fill_frame(messages: Iterator[Clocked]) -> list[Clocked]:
     """The next messages that go into one frame."""
     taken: list[Clocked] = []
     room = MAX_BYTES
@@ -25,15 +25,15 @@ def heap(messages: Iterator[Clocked]) -> list[Clocked]:
     return taken
 
 
-def _heaps(messages: Sequence[Clocked]) -> list[list[Clocked]]:
+def _frames(messages: Sequence[Clocked]) -> list[list[Clocked]]:
     left = iter(messages)
-    return list(iter(lambda: heap(left), []))
+    return list(iter(lambda: fill_frame(left), []))
 
 
 def cut(state: SeatState) -> list[SeatState]:
     """The state in pieces, of which the last one asks."""
-    entries = [structs.replace(state, entries=each, above=None, asks=False) for each in _heaps(state.entries)]
-    above = [structs.replace(state, entries=[], above=each, asks=False) for each in _heaps(state.above or ())]
+    entries = [structs.replace(state, entries=each, above=None, asks=False) for each in _frames(state.entries)]
+    above = [structs.replace(state, entries=[], above=each, asks=False) for each in _frames(state.above or ())]
     # Every piece of a state whose sender knows what is above says so.
     pieces = [structs.replace(each, above=None if state.above is None else []) for each in entries] + above
     if len(pieces) <= 1:

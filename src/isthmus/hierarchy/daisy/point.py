@@ -174,12 +174,12 @@ class PointGroup(LocalGroup):
 
     # Network and time
 
-    def on_word(self, link: ProcessId, word: PointPdu, now: Nanos) -> None:
+    def on_word(self, source: ProcessId, word: PointPdu, now: Nanos) -> None:
         if self.flush is None and not self.member.stopped:
-            self.parcels.receive(link, word, now)
+            self.parcels.receive(source, word, now)
 
-    def receive(self, link: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
-        super().receive(link, pdu, now)
+    def receive(self, source: ProcessId, pdu: GroupPdu, now: Nanos) -> None:
+        super().receive(source, pdu, now)
         self._look(now)
 
     def wake(self, now: Nanos) -> None:

@@ -185,20 +185,20 @@ class DaisyProcess:
 
     # Network and time
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         frames = []
         for pdu in pdus:
             if not isinstance(pdu, DaisyFrame):
                 continue
             if isinstance(pdu.pdu, ChangePdu):
-                self._on_change(link, pdu, pdu.pdu, now, out)
+                self._on_change(source, pdu, pdu.pdu, now, out)
             elif pdu.generation == self.tree.generation:
                 frames.append(pdu)
             elif pdu.generation < self.tree.generation:
-                self._of_before(link, pdu, now, out)
+                self._of_before(source, pdu, now, out)
         if frames:
-            self.not_heard.pop(link, None)
-            self.current.receive(link, frames, now, out)
+            self.not_heard.pop(source, None)
+            self.current.receive(source, frames, now, out)
             self._see_whether_it_ended(now, out)
         out.stopped = out.stopped or self._stopped
 

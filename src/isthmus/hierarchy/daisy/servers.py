@@ -26,7 +26,7 @@ from isthmus.core.wire.daisy import SeatReport, SeatState
 from isthmus.core.wire.group import Ack
 from isthmus.hierarchy.daisy.flush import Agreement, Holder, agree
 from isthmus.hierarchy.daisy.local import Arrival, NewView
-from isthmus.hierarchy.daisy.pieces import Pieces, cut, heap, makes_sense
+from isthmus.hierarchy.daisy.pieces import Pieces, cut, fill_frame, makes_sense
 from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
 from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.group.channel import Incoming, Outgoing
@@ -229,21 +229,21 @@ class ServersGroup:
 
     # Network and time
 
-    def receive(self, link: ProcessId, pdu: SeatPdu, now: Nanos) -> None:
+    def receive(self, source: ProcessId, pdu: SeatPdu, now: Nanos) -> None:
         if self.superseded:
             return
         if isinstance(pdu, SeatState):
-            self._on_state(link, pdu, now)
+            self._on_state(source, pdu, now)
             return
-        seat = next((each for each, holder in enumerate(self.holders) if holder.process == link), None)
+        seat = next((each for each, holder in enumerate(self.holders) if holder.process == source), None)
         if seat is None or seat == self.seat or not self.installed or pdu.view != self.view_number:
             return
         self._heard_at[seat] = now
         if isinstance(pdu, Batch):
             self._on_batch(seat, pdu)
         elif isinstance(pdu, Ack):
-            for batch in self.outgoing.acknowledge(link, pdu.received, pdu.seen, now):
-                self.sends.append(((link,), batch))
+            for batch in self.outgoing.acknowledge(source, pdu.received, pdu.seen, now):
+                self.sends.append(((source,), batch))
         elif len(pdu.reported) == self.size + 1:
             self.reports[seat] = list(map(max, self.reports[seat], pdu.reported))
             self._reports_moved = True
@@ -295,7 +295,7 @@ class ServersGroup:
 
     def _send_pending(self, now: Nanos) -> None:
         while self.installed and self.pending:
-            messages = heap(self._not_seen())
+            messages = fill_frame(self._not_seen())
             if not messages:
                 return
             self._multicast(pack(messages), self.order.stamp(self.outgoing.sent + 1), now)
@@ -425,9 +425,9 @@ class ServersGroup:
             asks,
         )
 
-    def _on_state(self, link: ProcessId, state: SeatState, now: Nanos) -> None:
+    def _on_state(self, source: ProcessId, state: SeatState, now: Nanos) -> None:
         theirs = [Holder(*each) for each in state.holders]
-        seat = next((each for each, holder in enumerate(theirs) if holder.process == link), None)
+        seat = next((each for each, holder in enumerate(theirs) if holder.process == source), None)
         if len(theirs) != self.size or seat is None or seat == self.seat or not makes_sense(state, self.tree):
             return
         latest = [max(pair) for pair in zip(self.holders, theirs, strict=True)]
@@ -446,7 +446,7 @@ class ServersGroup:
                     self.above = whole.above
                 self._go_on(now)
         if theirs != self.holders or state.asks:
-            self._say_state((link,), True, not self.installed and self._lacks(seat))
+            self._say_state((source,), True, not self.installed and self._lacks(seat))
 
     def _go_on(self, now: Nanos) -> None:
         """Begin a view if all is told; if only the group above is missing, there is a server who can ask it."""

@@ -153,7 +153,7 @@ def _between(units: Sequence[Collection[ProcessId]], traffic: Traffic) -> Counte
 
 
 def _divide(parts: Sequence[Shape], sizes: Sizes, traffic: Traffic) -> list[list[int]]:
-    """Into as few heaps as will do."""
+    """The places of these parts, divided among as few groups as the largest size allows."""
     return arrange([tuple(part.everybody()) for part in parts], -(-len(parts) // sizes.most), traffic)
 
 

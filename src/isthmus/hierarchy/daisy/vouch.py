@@ -66,17 +66,17 @@ class Vouching:
             self._done[place] = current.number
         return self._done.get(place, 0) >= number
 
-    def hear(self, place: int, link: ProcessId, word: Vouch | Vouched) -> None:
+    def hear(self, place: int, source: ProcessId, word: Vouch | Vouched) -> None:
         level, current = self._levels[place], self._rounds.get(place)
         if isinstance(word, Vouched):
             if current is not None and (word.view, word.number) == (current.view, current.number):
-                current.answers.add(link)
-        elif word.view == _view_of(level) and link in _fellows(level):
+                current.answers.add(source)
+        elif word.view == _view_of(level) and source in _fellows(level):
             if isinstance(level, LocalGroup):
                 if not level.member.membership.blocked:
-                    self.words.append(((link,), level.number, Vouched(word.view, word.number)))
-            elif not any((each.to, each.question) == (link, word) for each in self._owed):
-                self._owed.append(Owed(place, link, word, self.want(place - 1)))
+                    self.words.append(((source,), level.number, Vouched(word.view, word.number)))
+            elif not any((each.to, each.question) == (source, word) for each in self._owed):
+                self._owed.append(Owed(place, source, word, self.want(place - 1)))
 
     def settle(self) -> None:
         """The end of a step: answer those who wait for a round that is done."""

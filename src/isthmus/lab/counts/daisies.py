@@ -1,7 +1,7 @@
 """The counts of daisies (parallel, Sect. 8.2; daisy, Sect. 3.3), and how the headers of all kinds of systems grow.
 
 Counted on the real protocol code, without load, on lines where every hop takes a millisecond. Groups deliver on
-receipt, as in `counts_of_joins`: the papers' broadcast is one round of messages.
+receipt, as in `joins.py`: the papers' broadcast is one round of messages.
 """
 
 from __future__ import annotations

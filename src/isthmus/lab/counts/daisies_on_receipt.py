@@ -1,6 +1,6 @@
 """What forwarding on receipt costs and gains (docs/design/daisy-on-receipt.md; daisy, Sect. 3.4, optimisation 1).
 
-Counted as in `counts_of_daisies`, each beside the same in a daisy that forwards on delivery.
+Counted as in `daisies.py`, each beside the same in a daisy that forwards on delivery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What it costs to send only to recipients inside a local group (daisy, Sect. 3.4, the second optimisation).
 
-Counted as in `counts_of_daisies`, beside the same message in the same daisy whose local groups send to everybody. A
+Counted as in `daisies.py`, beside the same message in the same daisy whose local groups send to everybody. A
 message has to be held by k members besides its sender, so it goes to max(r, k) of them for r recipients.
 """
 

@@ -1,7 +1,7 @@
 """The table of counts: what a paper's formula says, beside what the simulator counted.
 
 A `Section` is one claim of one paper; it counts when asked to. Whoever implements another claim writes another section
-and adds it to a tuple like `counts_of_joins.SECTIONS`; `isthmus counts` prints whatever it is given.
+and adds it to a tuple like `joins.SECTIONS`; `isthmus counts` prints whatever it is given.
 """
 
 from __future__ import annotations

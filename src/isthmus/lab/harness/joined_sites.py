@@ -4,7 +4,7 @@
     async with JoinedSites(layout, directory, apart=["madrid/g2"]) as sites:
         await sites["madrid"].send("p1", size=1024, count=5000)
         await sites.kill("madrid/g2")
-        await sites.see_through()
+        await sites.see_through(within=30)
 
 Every child is `site_process` in an OS process of its own, with one or more members of one site; by default one child
 runs a whole site. The lines are `isthmus wan` in another one, so that the emulation takes no time from anybody. All of

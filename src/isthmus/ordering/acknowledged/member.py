@@ -92,16 +92,16 @@ class AcknowledgingMember(GroupMember, ABC):
 
     # Receiving
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         if self._ahead and not self.stopped:
             self._catch_up(now, out)
         ahead = self.view.number + 1
-        if link in self.incoming and any(isinstance(pdu, Batch) and pdu.view == ahead for pdu in pdus):
+        if source in self.incoming and any(isinstance(pdu, Batch) and pdu.view == ahead for pdu in pdus):
             if len(self._ahead) < MAX_AHEAD:
-                self._ahead += [(link, pdu) for pdu in pdus if isinstance(pdu, Batch) and pdu.view == ahead]
+                self._ahead += [(source, pdu) for pdu in pdus if isinstance(pdu, Batch) and pdu.view == ahead]
             # The view may begin with these very words; but there may be earlier ones that wait for it too.
             pdus = [pdu for pdu in pdus if not (isinstance(pdu, Batch) and pdu.view == ahead)]
-        super().receive(link, pdus, now, out)
+        super().receive(source, pdus, now, out)
 
     def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
         if status.view == self.view.number and not self.membership.blocked and not self._ahead:
@@ -298,8 +298,8 @@ class TotallyOrderingMember(AcknowledgingMember):
         # To this process too: the medium says where in the log it belongs.
         out.sends.append((self.view.members, self._stamped(messages, now, out)))
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
-        if link == self.id and not self.stopped:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+        if source == self.id and not self.stopped:
             if self._ahead:
                 self._catch_up(now, out)
             for pdu in pdus:
@@ -307,7 +307,7 @@ class TotallyOrderingMember(AcknowledgingMember):
                     self._carried(pdu, out)
             self._settle(now, out)
             return
-        super().receive(link, pdus, now, out)
+        super().receive(source, pdus, now, out)
 
     def _carried(self, batch: Batch, out: Outbox) -> None:
         if not self.membership.blocked:

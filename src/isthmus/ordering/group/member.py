@@ -115,30 +115,30 @@ class GroupMember:
 
     # Network side
 
-    def receive(self, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+    def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         if self.stopped:
             return
-        self.detector.heard(link, now)
+        self.detector.heard(source, now)
         if self._farewell is not None:
-            self._farewell.heard(link, pdus)
+            self._farewell.heard(source, pdus)
             pdus = [pdu for pdu in pdus if isinstance(pdu, Fetch)]
-        if link not in self.incoming:
-            pdus = [pdu for pdu in pdus if self.membership.may_say(link, pdu)]
+        if source not in self.incoming:
+            pdus = [pdu for pdu in pdus if self.membership.may_say(source, pdu)]
         for pdu in pdus:
             if isinstance(pdu, Batch):
-                self._on_batch(link, pdu, now, out)
+                self._on_batch(source, pdu, now, out)
             elif isinstance(pdu, Ack):
-                self._on_ack(link, pdu, now, out)
+                self._on_ack(source, pdu, now, out)
             elif isinstance(pdu, Safe) and pdu.view == self.view.number and not self.membership.blocked:
-                self._learn_safe(link, pdu.safe, out)
+                self._learn_safe(source, pdu.safe, out)
             elif isinstance(pdu, Status):
-                self._on_status(link, pdu, now, out)
+                self._on_status(source, pdu, now, out)
             elif isinstance(pdu, Fetch):
-                self._on_fetch(link, pdu, out)
+                self._on_fetch(source, pdu, out)
             elif isinstance(pdu, MembershipPdu):
-                self.membership.handle(link, pdu, now, out)
+                self.membership.handle(source, pdu, now, out)
             else:
-                self._on_other(link, pdu, now, out)
+                self._on_other(source, pdu, now, out)
             if out.stopped:
                 return
         self._settle(now, out)

@@ -136,4 +136,4 @@ class GatewayDriver(MemberDriver):
 
 
 def _nothing(batch: Batch) -> None:
-    """The joins have had it."""
+    """A gateway has no application: what it delivers has gone to its joins already."""

@@ -86,9 +86,9 @@ class LocalNemesis(Nemesis):
         if crash.at % 2:
             slot = min((each for each in self.slots if self.world.hosts[each].alive), default=slot)
         host = self.world.hosts[slot]
-        before = host.doomed
+        before = host.dies_after
         super()._crash(Crash(crash.at, slot, crash.progress))
-        if host.doomed is None or before is not None:
+        if host.dies_after is None or before is not None:
             return
         servers = daisy_of(host).levels[1:]
         if servers:
@@ -123,7 +123,7 @@ class DaisyNemesis:
         self.world.network.mend_all()
         for host in self.living():
             host.pause = 0
-            host.doomed = None
+            host.dies_after = None
 
     def living(self) -> list[Host]:
         present = (self.world.hosts.get(slot) for slot in self.slots)
@@ -182,14 +182,14 @@ class DaisyNemesis:
 
     def _crash_in_a_change(self, crash: Crash) -> None:
         living = self.living()
-        troubled = any(host.pause or host.doomed is not None for host in living) or self.world.network.has_cuts
+        troubled = any(host.pause or host.dies_after is not None for host in living) or self.world.network.has_cuts
         troubled = troubled or any(map(self._is_with_the_dead, living))
         small = len(living) <= SAFE_SIZE or any(len(daisy_of(host).local.view.members) < SAFE_SIZE for host in living)
         group = self._group(crash.slot)
         if group is None or self._lost or troubled or small:
             return
         group.carry_out(crash)
-        self._lost = {slot_of(host.id) for host in living if host.doomed is not None}
+        self._lost = {slot_of(host.id) for host in living if host.dies_after is not None}
         if self._lost:
             self.world.sometimes.reach("crash in a change of groups")
 

@@ -65,7 +65,7 @@ class Nemesis:
         for slot in self.slots:
             host = self.world.hosts[slot]
             host.pause = 0
-            host.doomed = None
+            host.dies_after = None
 
     # What may be taken away
 
@@ -112,7 +112,7 @@ class Nemesis:
         return "" if is_quorum(left, members) else "the group"
 
     def _is_sound(self, host: Host, member: ProcessId, view: View) -> bool:
-        current = host.id == member and host.alive and host.doomed is None and host.view is not None
+        current = host.id == member and host.alive and host.dies_after is None and host.view is not None
         leaving = group_of(host).membership.leaving
         return current and host.view == view and not leaving and not self._in_trouble.get(slot_of(member))
 
@@ -132,11 +132,11 @@ class Nemesis:
 
     def _crash(self, crash: Crash) -> None:
         host = self.world.hosts[crash.slot]
-        if not host.alive or host.doomed is not None or not self._can_spare(host):
+        if not host.alive or host.dies_after is not None or not self._can_spare(host):
             return
         if group_of(host).membership.blocked:
             self.world.sometimes.reach("crash in a view change")
-        host.doomed = crash.progress
+        host.dies_after = crash.progress
         if isinstance(host.endpoint, GatewayMember):
             self.world.sometimes.reach("gateway crashed")
             if any(export.leads for export in host.endpoint.gateway.exports.values()):
@@ -197,7 +197,7 @@ class Nemesis:
     def _leave(self, leave: Leave) -> None:
         host = self.world.hosts[leave.slot]
         endpoint = host.endpoint
-        if host.alive and host.doomed is None and self._can_spare(host):
+        if host.alive and host.dies_after is None and self._can_spare(host):
             if isinstance(endpoint, GatewayMember):
                 self.world.sometimes.reach("gateway left")
             self.world.step(host, host.member.leave)

@@ -53,8 +53,8 @@ class ClusterNemesis(Nemesis):
     def _crash(self, crash: Crash) -> None:
         candidates = self._relays or list(self.slots)
         host = self.world.hosts[candidates[crash.slot % len(candidates)]]
-        if host.alive and host.doomed is None:
-            host.doomed = crash.progress
+        if host.alive and host.dies_after is None:
+            host.dies_after = crash.progress
 
 
 class SimulatedClusters(AddressedSystem):

@@ -58,7 +58,7 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
         host = self.world.hosts.get(slot)
         if host is None or self.topology.system(self.world.names.slots[slot].system).revives:
             return True
-        return host.alive and host.doomed is None
+        return host.alive and host.dies_after is None
 
     def beyond_the_model(self) -> str:
         for plan in self.joins:

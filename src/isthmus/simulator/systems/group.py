@@ -171,7 +171,7 @@ class SimulatedSystem:
 
     def _serves(self, slot: int) -> bool:
         host = self.world.hosts[slot]
-        return self._is_there(slot) and host.doomed is None and not group_of(host).membership.leaving
+        return self._is_there(slot) and host.dies_after is None and not group_of(host).membership.leaving
 
     def _is_there(self, slot: int) -> bool:
         host = self.world.hosts[slot]

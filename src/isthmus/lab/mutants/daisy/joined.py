@@ -23,11 +23,11 @@ def _stable_when_settled(self: DaisyMember) -> int:
 
 
 @mutant("daisy-joined-answers-what-is-settled", of=DaisyMember._on_how_far, scenario="joined daisies")
-def _answers_what_is_settled(self: DaisyMember, link: ProcessId, out: Outbox) -> None:
+def _answers_what_is_settled(self: DaisyMember, source: ProcessId, out: Outbox) -> None:
     """A gateway calls finished what is only settled in its own daisy."""
     left = [member for member in self.view.members if member in self.gateways]
     if self.is_gateway:
-        out.sends.append(((link,), Finished(self.view.number, left, self.settled_through.get(link, 0))))
+        out.sends.append(((source,), Finished(self.view.number, left, self.settled_through.get(source, 0))))
 
 
 @mutant("daisy-joined-settled-when-delivered", of=DaisyMember._hand_over, scenario="joined daisies")

@@ -70,7 +70,7 @@ def _newest_first(self: ServersGroup, messages: Sequence[Clocked], now: Nanos) -
 
 
 @mutant("daisy-up-on-receipt", of=DaisyGeneration._on_frame, scenario="daisy")
-def _up_on_receipt(self: DaisyGeneration, link: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+def _up_on_receipt(self: DaisyGeneration, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
     """A server sends up what its local group has not delivered yet."""
     if len(self.levels) > 1 and frame.group == self.local.number and isinstance(frame.pdu, Batch):
         for packed in frame.pdu.messages:
@@ -79,7 +79,7 @@ def _up_on_receipt(self: DaisyGeneration, link: ProcessId, frame: DaisyFrame, no
                 if self.local.goes_beyond(message):
                     above = self.levels[1]
                     above.send([message], now)
-    _on_frame(self, link, frame, now, out)
+    _on_frame(self, source, frame, now, out)
 
 
 # Stars
