@@ -61,6 +61,9 @@ def test_a_check_imports_the_topology_and_what_prints_a_table(file: str) -> None
     [
         ["nonsense"],
         ["check", "file", "-o", "yaml"],
+        ["simulate", "file", "--seed", "-1"],
+        ["simulate", "file", "--runs", "many"],
+        ["plan", "file", "--rate", "nan"],
         *([each.name, "--nonsense"] for each in COMMANDS),
         *(["bench", each.name, "--nonsense"] for each in BENCHMARKS),
     ],

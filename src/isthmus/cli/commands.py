@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -38,7 +39,7 @@ class _Quick:
     """Has values that need little conversion converted here.
 
     Typer has every one converted by pydantic, even those that nobody gave, and to import that takes 0.1 s: as long as
-    all the rest of a command that is refused. Numbers and lists are still typer's business.
+    all the rest of a command that is refused. Lists are still typer's business.
     """
 
     def get_params(self, ctx: Any) -> Any:
@@ -52,22 +53,52 @@ class _Quick:
 def _quick(parameter: Any) -> Callable[[Any, Any], Any]:
     by_typer, kind = parameter.process_value, parameter.type_descriptor.annotation
     several = parameter.multiple or parameter.nargs == -1
-    from_word = kind in (str, Path) or (isinstance(kind, type) and issubclass(kind, StrEnum))
+    convert = _conversion(parameter, kind)
 
     def process_value(ctx: Any, value: Any) -> Any:
         if value is None and not parameter.required:
             value = () if several else None
-        elif not several and from_word and isinstance(value, str):
+        elif not several and convert is not None and isinstance(value, str):
             try:
-                value = kind(value)
-            except ValueError:
-                known = ", ".join(repr(each.value) for each in kind)
-                raise typer.BadParameter(f"{value!r} is not one of {known}.", ctx=ctx, param=parameter) from None
+                value = convert(value)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), ctx=ctx, param=parameter) from None
         elif several or not isinstance(kind, type) or not isinstance(value, kind):
             return by_typer(ctx, value)
         return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
     return process_value
+
+
+def _conversion(parameter: Any, kind: Any) -> Callable[[str], Any] | None:
+    """What makes a value of a word, or says in a `ValueError` why it cannot; None where that is typer's business."""
+    if kind in (str, Path):
+        return cast(Callable[[str], Any], kind)
+    if kind in (int, float):
+        return partial(_number, kind, parameter.min, parameter.max)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return partial(_choice, kind)
+    return None
+
+
+def _choice(kind: type[StrEnum], word: str) -> StrEnum:
+    try:
+        return kind(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is not one of {', '.join(repr(each.value) for each in kind)}.") from None
+
+
+def _number(kind: type[int] | type[float], low: float | None, high: float | None, word: str) -> float:
+    try:
+        number = kind(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is not a {'whole ' if kind is int else ''}number.") from None
+    # Written so that nan, which is neither, is refused by either bound.
+    if low is not None and not number >= low:
+        raise ValueError(f"{word} is not at least {low}.")
+    if high is not None and not number <= high:
+        raise ValueError(f"{word} is not at most {high}.")
+    return number
 
 
 class _QuickCommand(_Quick, TyperCommand):
