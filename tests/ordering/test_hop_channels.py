@@ -10,10 +10,8 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
 from isthmus.core.wire.pdu import Pdu
-from isthmus.ordering.addressed.channels import FRAME_BYTES, FRAME_HOPS, HOPS
-from isthmus.ordering.channels import PeerChannels
+from isthmus.ordering.addressed.channels import FRAME_BYTES, FRAME_HOPS, HopChannels
 
-Channels = PeerChannels[Hop, HopFrame]
 PEER, OTHER = 7, 8
 RETRY = 100
 
@@ -22,7 +20,7 @@ def hop(seq: int, size: int = 0) -> Hop:
     return Hop(0, 1, (), Addressed(1, seq, bytes(size), (PEER,)))
 
 
-def sent(channels: Channels, *hops: Hop, to: int = PEER, now: int = 0) -> list[HopFrame]:
+def sent(channels: HopChannels, *hops: Hop, to: int = PEER, now: int = 0) -> list[HopFrame]:
     out = Outbox()
     channels.send([(to, each) for each in hops], now, out)
     channels.invariants()
@@ -30,7 +28,7 @@ def sent(channels: Channels, *hops: Hop, to: int = PEER, now: int = 0) -> list[H
 
 
 def test_what_one_step_has_for_a_peer_goes_as_one_frame() -> None:
-    channels = PeerChannels(HOPS, RETRY)
+    channels = HopChannels(RETRY)
     out = Outbox()
     channels.send([(PEER, hop(1)), (OTHER, hop(2)), (PEER, hop(3))], 0, out)
     assert [(to, pdu.number, len(pdu.hops)) for to, pdu in out.sends if isinstance(pdu, HopFrame)] == [
@@ -41,15 +39,15 @@ def test_what_one_step_has_for_a_peer_goes_as_one_frame() -> None:
 
 
 def test_no_frame_is_larger_than_others_can_take() -> None:
-    frames = sent(PeerChannels(HOPS, RETRY), *(hop(seq) for seq in range(2 * FRAME_HOPS + 1)))
+    frames = sent(HopChannels(RETRY), *(hop(seq) for seq in range(2 * FRAME_HOPS + 1)))
     assert [len(frame.hops) for frame in frames] == [FRAME_HOPS, FRAME_HOPS, 1]
     assert [each.message.seq for frame in frames for each in frame.hops] == list(range(2 * FRAME_HOPS + 1))
-    frames = sent(PeerChannels(HOPS, RETRY), hop(1, FRAME_BYTES), hop(2, FRAME_BYTES), hop(3, 1), hop(4, 1))
+    frames = sent(HopChannels(RETRY), hop(1, FRAME_BYTES), hop(2, FRAME_BYTES), hop(3, 1), hop(4, 1))
     assert [len(frame.hops) for frame in frames] == [1, 1, 2]
 
 
 def test_a_gap_that_shows_is_filled_before_its_time() -> None:
-    channels = PeerChannels(HOPS, RETRY)
+    channels = HopChannels(RETRY)
     first, _ = sent(channels, hop(1)) + sent(channels, hop(2), now=1)
     out = Outbox()
     channels.acknowledge(PEER, HopAck(0, 2), RETRY // 2, out)
@@ -57,7 +55,7 @@ def test_a_gap_that_shows_is_filled_before_its_time() -> None:
 
 
 def test_a_channel_that_has_nothing_to_do_has_no_deadline() -> None:
-    channels, out = PeerChannels(HOPS, RETRY), Outbox()
+    channels, out = HopChannels(RETRY), Outbox()
     sent(channels, hop(1))
     assert channels.deadline() == RETRY
     channels.acknowledge(PEER, HopAck(1, 1), 10, out)
@@ -67,7 +65,7 @@ def test_a_channel_that_has_nothing_to_do_has_no_deadline() -> None:
 
 
 def test_an_acknowledgement_of_what_was_never_sent_is_ignored() -> None:
-    channels, out = PeerChannels(HOPS, RETRY), Outbox()
+    channels, out = HopChannels(RETRY), Outbox()
     sent(channels, hop(1))
     for ack in (HopAck(9, 9), HopAck(2, 3)):
         channels.acknowledge(PEER, ack, 1, out)
@@ -76,27 +74,15 @@ def test_an_acknowledgement_of_what_was_never_sent_is_ignored() -> None:
     channels.invariants()
 
 
-def test_a_peer_that_is_heard_of_again_is_not_left_waiting_for_as_long_as_it_was_silent() -> None:
-    channels, out = PeerChannels(HOPS, RETRY), Outbox()
-    for seq in (1, 2):
-        sent(channels, hop(seq))
-    now = 0
-    for _ in range(4):
-        now = channels.deadline() or now
-        channels.wake(now, out)
-    channels.acknowledge(PEER, HopAck(1, 1), now + 1, out)
-    assert channels.deadline() == now + 1 + RETRY
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_every_hop_arrives_once_and_in_order_whatever_the_network_does(seed: int) -> None:
     rng = Random(seed)
-    here, there = PeerChannels(HOPS, RETRY), PeerChannels(HOPS, RETRY)
-    under_way: list[tuple[Channels, Pdu]] = []
+    here, there = HopChannels(RETRY), HopChannels(RETRY)
+    under_way: list[tuple[HopChannels, Pdu]] = []
     arrived: list[int] = []
     now, seq = 0, 0
 
-    def step(channels: Channels, *hops: Hop) -> None:
+    def step(channels: HopChannels, *hops: Hop) -> None:
         out = Outbox()
         channels.send([(PEER, each) for each in hops], now, out)
         channels.wake(now, out)
