@@ -46,6 +46,7 @@ REGISTRY_HOST = re.compile(
     r"\b(?:pypi\.org|pythonhosted\.org|pypi\.python\.org|npmjs\.(?:org|com)|repo1?\.maven(?:\.apache)?\.org"
     r"|crates\.io|rubygems\.org|conda\.anaconda\.org)\b|\bindex-url\b"
 )
+MENTIONED = re.compile(r"`([A-Za-z_/]+\.py)`")
 
 
 # The rules ------------------------------------------------------------------------------------------------------------
@@ -126,6 +127,14 @@ def machine_paths(text: str) -> Findings:
 
 def registry_hosts(text: str) -> Findings:
     return matches(REGISTRY_HOST, text, "names a package registry: that is each user's own setting")
+
+
+def lost_files(text: str) -> Findings:
+    """Sources that a text names and that are not there. `NAME` stands for a file that somebody will write."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        for name in MENTIONED.findall(line):
+            if "NAME" not in name and not any(f"/{path}".endswith(f"/{name}") for path in repository_files()):
+                yield number, f"`{name}`: there is no such file"
 
 
 # What the rules are made of -------------------------------------------------------------------------------------------
@@ -259,6 +268,11 @@ def test_no_file_names_a_package_registry() -> None:
     assert_kept(registry_hosts, text_files())
 
 
+def test_every_source_that_is_mentioned_is_there() -> None:
+    pages = [path for path in text_files() if path.suffix == ".md" and path.name != "CHANGELOG.md"]
+    assert_kept(lost_files, [*pages, *python_files(SRC)])
+
+
 # The rules can fail ---------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +304,7 @@ def test_no_file_names_a_package_registry() -> None:
         (unfinished_work, "FIX" + "ME\n"),
         (machine_paths, "see /" + "home/ana/traces\n"),
         (machine_paths, 'path = "/' + 'root/x"\n'),
+        (lost_files, "see `core/nowhere.py`\n"),
         (registry_hosts, "https://pypi" + ".org/simple\n"),
         (registry_hosts, "--extra-index" + "-url x\n"),
     ],
@@ -312,6 +327,7 @@ def test_a_rule_catches_what_it_is_for(rule: Callable[[str], Findings], bad: str
         (private_names, "limits._replace(first_pause=0)\nx.__dict__\nfrom _thread import lock\n"),
         (unfinished_work, "todos = []\n"),
         (machine_paths, "https://example.com/work/x and ./home/x\n"),
+        (lost_files, "see `core/endpoint.py`, `endpoint.py` and `cli/NAME.py`\n"),
         (registry_hosts, "a message in the pypi of things\n"),
     ],
 )
