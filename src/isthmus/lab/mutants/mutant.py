@@ -2,7 +2,7 @@
 
     @mutant("stamp-forgets-one", of=CausalOrder.stamp)
     def _forgets_one(self: CausalOrder, number: int) -> list[int]:
-        \"""A stamp leaves out what was delivered of one member.\"""
+        '''A stamp leaves out what was delivered of one member.'''
 
 The first paragraph of the docstring says what the mistake is. A mistake that takes more than one function has the
 others as `@part_of` it.
