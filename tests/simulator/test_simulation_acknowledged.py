@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec import structs
 from simulation_support import example
 
 from isthmus.core.ids import MILLISECOND
@@ -203,6 +204,37 @@ def test_acknowledged_means_that_everyone_has_pre_acknowledged_it() -> None:
     assert "before s/p2 had received it" in out_of_turn(stages("p1", 1, 3) + stages("p2", 4))
     # The sender has its own, wherever its log is.
     assert not out_of_turn(stages("p1", 3) + stages("p2", 1, 2))
+
+
+def test_a_claim_may_be_about_the_view_that_its_step_ends_with() -> None:
+    alone = structs.replace(row("p1", 3, "view", 3), destinations=("s/p1",))
+    claim = stages("p1", 1, 3)
+    assert not out_of_turn([*claim, alone])
+    assert "before s/p2 had received it" in out_of_turn([*claim, structs.replace(alone, time_ns=4)])
+
+
+def test_two_members_of_po_that_part_raise_no_alarm() -> None:
+    """In ten of the first hundred seeds the check took the view before the step for the one of the claim."""
+    text = """
+[systems.hall]
+kind = "embedded"
+order = "fifo"
+processes = ["p1", "p2"]
+
+[systems.hall.acknowledged]
+protocol = "po"
+
+[simulation]
+duration = "500ms"
+
+[simulation.workload]
+rate = 25.0
+
+[simulation.faults]
+cuts = 1
+"""
+    topology = parse(text, "two.toml")
+    assert [outcome.broken for seed in range(1, 31) if (outcome := Run(topology, seed).play()).violated] == []
 
 
 def test_what_a_sender_had_is_received_before_what_it_sent() -> None:

@@ -11,6 +11,7 @@ from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json, ta
 from isthmus.topology.check.rules import check as problems_of
 from isthmus.topology.file import load
 from isthmus.topology.kinds.table import KINDS
+from isthmus.topology.problem import listing as listed
 
 
 def check(
@@ -27,6 +28,7 @@ def check(
                 "file": str(topology),
                 "valid": True,
                 "promise": loaded.promise(),
+                "parts": [{"systems": part, "promise": loaded.promise(part)} for part in loaded.parts()],
                 "systems": [
                     {
                         "name": system.name,
@@ -41,7 +43,11 @@ def check(
             }
         )
         return HOLDS
-    listing = table(f"{topology}: good; the whole keeps {loaded.promise()} order", "system", "kind", "order", "members")
+    parts = loaded.parts()
+    kept = f"the whole keeps {loaded.promise()} order"
+    if len(parts) > 1:
+        kept = "; ".join(f"{loaded.promise(part)} order in {listed(part)}" for part in parts)
+    listing = table(f"{topology}: good; {kept}", "system", "kind", "order", "members")
     for system in loaded.systems:
         listing.add_row(system.name, system.provider, system.order, str(len(system.members)))
     out.print(listing)

@@ -197,7 +197,7 @@ def site_spec(
     """What the members of one system of a topology have to agree on; one address per member, in their order."""
     members = dict(zip(topology.slots(system.name), system.members, strict=True))
     return SystemSpec(
-        run=run,
+        run=topology.run_of(run, system.name),
         system=system.name,
         names=tuple(topology.directory().slots),
         addresses=dict(zip(topology.slots(system.name), addresses, strict=True)),

@@ -6,7 +6,7 @@ shaking the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from random import Random
 
@@ -49,10 +49,24 @@ def promised_by(order: OrderName, *, views: bool = True) -> tuple[str, ...]:
     )
 
 
-def promised(topology: Topology) -> tuple[str, ...]:
-    """What a run of this topology is judged by. Only systems that broadcast have one view at a time, for everybody."""
-    views = any(system.broadcasts for system in topology.systems)
-    return promised_by(topology.promise(), views=views)
+def promised(topology: Topology, part: Collection[str] | None = None) -> tuple[str, ...]:
+    """What a topology, or one part of it, is judged by. Only systems that broadcast have one view for everybody."""
+    views = any(system.broadcasts for system in topology.systems if part is None or system.name in part)
+    return promised_by(topology.promise(part), views=views)
+
+
+def judge_parts(topology: Topology, events: Sequence[Event]) -> Report:
+    """Judge the rows of one run, every connected part of the topology by what that part promises."""
+    whole = Report(runs=0, events=0, verdicts=[], violations=[])
+    for part in topology.parts():
+        report = judge([row for row in events if row.system in part], promised(topology, part))
+        whole = Report(
+            runs=whole.runs + report.runs,
+            events=whole.events + report.events,
+            verdicts=whole.verdicts + report.verdicts,
+            violations=whole.violations + report.violations,
+        )
+    return whole
 
 
 class Outcome(Struct, frozen=True):
@@ -153,7 +167,7 @@ class Run:
             broken = broken or KINDS[kind].check(events)
         return Outcome(
             seed=self.seed,
-            report=judge(events, promised(self.topology)),
+            report=judge_parts(self.topology, events),
             stuck=stuck,
             broken=broken,
             outside=self._outside,
@@ -198,8 +212,8 @@ class Run:
     # Logs and the end
 
     def _log(self, process: ProcessId, role: Role) -> Recorder:
-        run = f"seed-{self.seed}"
         name = self.names.name(process)
+        run = self.topology.run_of(f"seed-{self.seed}", name.system)
         if self._trace is not None:
             log = open_log(self._trace, "jsonl", run, name.system, name.process, role, self.names)
             log.sink = Tee(self.sink, log.sink)

@@ -11,6 +11,7 @@ same ids.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -179,12 +180,39 @@ class Topology(Struct, frozen=True, kw_only=True):
         """Whether anything joins this system to others."""
         return any(name in join.between for join in self.joins)
 
-    def promise(self) -> OrderName:
-        """The order that the whole is meant to keep: the weakest of its joins, and of systems that nothing joins.
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """The names of systems that joins connect, part by part, in the order of the first system of each."""
+        neighbours: dict[str, list[str]] = {system.name: [] for system in self.systems}
+        for join in self.joins:
+            near, far = join.between
+            neighbours[near].append(far)
+            neighbours[far].append(near)
+        part_of: dict[str, int] = {}
+        for system in self.systems:
+            number = len(set(part_of.values()))
+            waiting = [system.name]
+            for name in waiting:
+                if name not in part_of:
+                    part_of[name] = number
+                    waiting += neighbours[name]
+        return tuple(
+            tuple(system.name for system in self.systems if part_of[system.name] == number)
+            for number in sorted(set(part_of.values()))
+        )
+
+    def run_of(self, run: str, name: str) -> str:
+        """Under which run a system records: every part has one of its own, so that all who are in it can agree."""
+        parts = self.parts()
+        return run if len(parts) == 1 else next(f"{run}.{place}" for place, part in enumerate(parts, 1) if name in part)
+
+    def promise(self, part: Collection[str] | None = None) -> OrderName:
+        """The order that the whole, or one part, is meant to keep: the weakest of its joins, and of systems alone.
 
         A join's own order decides and not that of its systems, so that an unsafe topology is judged by what it claims.
         """
-        joined = {name for join in self.joins for name in join.between}
-        orders = [join.order for join in self.joins]
-        orders += [system.order for system in self.systems if system.name not in joined]
+        joins = [join for join in self.joins if part is None or join.between[0] in part]
+        joined = {name for join in joins for name in join.between}
+        orders = [join.order for join in joins]
+        alone = [system for system in self.systems if system.name not in joined]
+        orders += [system.order for system in alone if part is None or system.name in part]
         return min(orders, key=ORDERS.index)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from isthmus.pipeline.campaign.rows import Judgement, judge_rows
+from isthmus.pipeline.campaign.rows import judge_rows
 from isthmus.trace.account import Account, Failure
 from isthmus.trace.parquet import write_part
-from isthmus.trace.schema import Event, Report, Violation
+from isthmus.trace.schema import Event, Report, Verdict, Violation
 
 
 class Told(Protocol):
@@ -71,22 +71,28 @@ def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
         kept.extend(events)
     account = Account(runs=1, events=len(events), deliveries=told.deliveries, outside=bool(told.outside))
     account.add_cases(told.sometimes)
-    promised = [each.property for each in told.report.verdicts]
-    audited = judge_rows(events, promised) if promised else Judgement({}, [])
-    for judged, answer in audited.verdicts.items():
-        account.add_verdict(judged, answer)
-
-    wrong = [judged for judged, answer in audited.verdicts.items() if answer == "violated"]
-    violated = [] if told.outside else wrong
-    reasons = _first_of_each(each for each in audited.violations if each.property in violated)
+    promised: dict[str, list[Verdict]] = {}
+    for verdict in told.report.verdicts:
+        promised.setdefault(verdict.run, []).append(verdict)
+    violated: list[str] = []
+    reasons: list[str] = []
+    differ: list[str] = []
+    for run, verdicts in promised.items():  # every connected part of a topology is a run of its own
+        audited = judge_rows([row for row in events if row.run == run], [each.property for each in verdicts])
+        for judged, answer in audited.verdicts.items():
+            account.add_verdict(judged, answer)
+        wrong = [judged for judged, answer in audited.verdicts.items() if answer == "violated" and not told.outside]
+        violated += [judged for judged in wrong if judged not in violated]
+        reasons += _first_of_each(each for each in audited.violations if each.property in wrong)
+        differ += [
+            f"two judges differ about {each.property}: {audited.verdicts[each.property]} says the audit, "
+            f"{each.verdict} says the simulator"
+            for each in verdicts
+            if audited.verdicts[each.property] != each.verdict
+        ]
     if not told.outside:
         reasons += [reason for reason in (told.broken, told.stuck and f"stuck: {told.stuck}") if reason]
-    reasons += [
-        f"two judges differ about {each.property}: {audited.verdicts[each.property]} says the audit, "
-        f"{each.verdict} says the simulator"
-        for each in told.report.verdicts
-        if audited.verdicts[each.property] != each.verdict
-    ]
+    reasons += differ
     if violated or reasons:
         account.failures.append(Failure(seed, violated, reasons))
     return account

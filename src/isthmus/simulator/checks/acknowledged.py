@@ -22,41 +22,51 @@ def out_of_turn(events: Sequence[Event]) -> str:
     """Who called what acknowledged (or pre-acknowledged) too soon, in words; empty if nobody did.
 
     The sender of a PDU has it as soon as it has sent it, though on 1C its log gets it only from the medium. What comes
-    from another system was sent here by one of the gateways; rows do not say by which.
+    from another system was sent here by one of the gateways; rows do not say by which. The rows of one step are in the
+    order of the outbox, stages before the view, so a claim may be about the view that its own step ends with.
     """
     reached: dict[Claim, int] = {}
-    views: dict[tuple[str, str], tuple[str, ...]] = {}
-    claims: list[tuple[Event, tuple[str, ...]]] = []
+    views: dict[tuple[str, str], Event] = {}
+    claims: list[tuple[Event, list[Event]]] = []
+    of_this_step: dict[tuple[str, str, int], list[list[Event]]] = {}
     for row in events:
         if row.event == "view":
-            views[row.system, row.process] = row.destinations or ()
+            views[row.system, row.process] = row
+            for candidates in of_this_step.pop((row.system, row.process, row.time_ns), ()):
+                candidates.append(row)
         elif row.event in ("receive", "pre-acknowledge", "acknowledge"):
             name = f"{row.system}/{row.process}"
             key = (name, row.event, row.run, str(row.origin_system), row.origin_process, row.origin_seq)
             reached.setdefault(key, row.time_ns)
             if row.event != "receive":
-                claims.append((row, views.get((row.system, row.process), ())))
+                view = views.get((row.system, row.process))
+                candidates = [view] if view is not None else []
+                claims.append((row, candidates))
+                of_this_step.setdefault((row.system, row.process, row.time_ns), []).append(candidates)
     return _too_soon(claims, reached) or _before_its_time(events)
 
 
-def _too_soon(claims: list[tuple[Event, tuple[str, ...]]], reached: dict[Claim, int]) -> str:
-    for row, members in claims:
-        before = _BEFORE[row.event]
-        origin = f"{row.origin_system}/{row.origin_process}"
-        late = []
-        for member in members:
-            key = (member, before, row.run, str(row.origin_system), row.origin_process, row.origin_seq)
-            if reached.get(key, row.time_ns + 1) > row.time_ns:
-                late.append(member)
-        if before == "receive" and (late == [origin] or (origin not in members and len(late) == 1)):
-            continue
-        if late:
-            done = "pre-acknowledged" if before == "pre-acknowledge" else "received"
+def _too_soon(claims: list[tuple[Event, list[Event]]], reached: dict[Claim, int]) -> str:
+    for row, views in claims:
+        late = [_late(row, view.destinations or (), reached) for view in views]
+        if late and all(late):
+            done = "pre-acknowledged" if row.event == "acknowledge" else "received"
+            message = f"{row.origin_system}/{row.origin_process}/{row.origin_seq}"
             return (
-                f"{row.system}/{row.process} has {origin}/{row.origin_seq} as {row.event}d at {row.time_ns} ns, "
-                f"before {late[0]} had {done} it"
+                f"{row.system}/{row.process} has {message} as {row.event}d at {row.time_ns} ns, "
+                f"before {late[0][0]} had {done} it"
             )
     return ""
+
+
+def _late(row: Event, members: Sequence[str], reached: dict[Claim, int]) -> list[str]:
+    """The members that had not come as far with a message as somebody claims of them."""
+    before = _BEFORE[row.event]
+    message = (row.run, str(row.origin_system), row.origin_process, row.origin_seq)
+    late = [each for each in members if reached.get((each, before, *message), row.time_ns + 1) > row.time_ns]
+    origin = f"{row.origin_system}/{row.origin_process}"
+    excused = before == "receive" and (late == [origin] or (origin not in members and len(late) == 1))
+    return [] if excused else late
 
 
 def _before_its_time(events: Sequence[Event]) -> str:

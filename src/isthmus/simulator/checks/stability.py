@@ -20,11 +20,13 @@ def too_early(events: Sequence[Event]) -> str:
     Only those count that were there from the start to the end: somebody who crashed, or was left out and did not know
     it yet, is no live destination, and somebody who came later owes nothing of the past.
     """
-    from_the_start = {(row.system, row.process) for row in events if row.event == "start" and row.role == "app"}
-    to_the_end = {(row.system, row.process) for row in events if row.event == "end"}
-    witnesses = from_the_start & to_the_end
+    from_the_start = {(row.run, _name(row)) for row in events if row.event == "start" and row.role == "app"}
+    to_the_end = {(row.run, _name(row)) for row in events if row.event == "end"}
+    witnesses: defaultdict[str, list[str]] = defaultdict(list)
+    for run, name in sorted(from_the_start & to_the_end):
+        witnesses[run].append(name)
     stable: dict[MessageKey, Event] = {}
-    delivered: defaultdict[MessageKey, dict[tuple[str, str], int]] = defaultdict(dict)
+    delivered: defaultdict[MessageKey, dict[str, int]] = defaultdict(dict)
     meant_for: dict[MessageKey, tuple[str, ...]] = {}
     for row in events:
         if row.role != "app":
@@ -34,15 +36,19 @@ def too_early(events: Sequence[Event]) -> str:
         if row.event == "stable":
             stable.setdefault(key, row)
         elif row.event == "deliver":
-            delivered[key].setdefault((row.system, row.process), row.time_ns)
+            delivered[key].setdefault(_name(row), row.time_ns)
         elif row.event == "send" and row.destinations is not None:
             meant_for[key] = row.destinations
     for key, row in stable.items():
         times = delivered[key]
-        for process in sorted(witnesses):
-            if key in meant_for and "/".join(process) not in meant_for[key]:
+        for name in witnesses[row.run]:
+            if key in meant_for and name not in meant_for[key]:
                 continue
-            if times.get(process, row.time_ns + 1) > row.time_ns:
+            if times.get(name, row.time_ns + 1) > row.time_ns:
                 message = "/".join(map(str, key))
-                return f"{message} was called stable at {row.time_ns} ns, before {'/'.join(process)} had delivered it"
+                return f"{message} was called stable at {row.time_ns} ns, before {name} had delivered it"
     return ""
+
+
+def _name(row: Event) -> str:
+    return f"{row.system}/{row.process}"

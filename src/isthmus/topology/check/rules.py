@@ -290,16 +290,8 @@ def _check_exploration(report: Report, topology: Topology) -> None:
 
 
 def _check_islands(report: Report, topology: Topology) -> None:
-    if not topology.systems:
-        return
-    neighbours: dict[str, set[str]] = {system.name: set() for system in topology.systems}
-    for join in topology.joins:
-        neighbours[join.between[0]].add(join.between[1])
-        neighbours[join.between[1]].add(join.between[0])
-    reached = [topology.systems[0].name]
-    for name in reached:
-        reached += sorted(neighbours[name].difference(reached))
-    apart = [system.name for system in topology.systems if system.name not in reached]
-    if apart:
-        reason = f"nothing joins {listing(apart)} to {reached[0]}, so no message goes from one to the other"
-        report.refuse("joins", reason, f"add [[joins]] between {reached[0]} and {apart[0]}", "warning")
+    first, *others = topology.parts() or ((),)
+    if others:
+        apart = [name for part in others for name in part]
+        reason = f"nothing joins {listing(apart)} to {first[0]}, so no message goes from one to the other"
+        report.refuse("joins", reason, f"add [[joins]] between {first[0]} and {apart[0]}", "warning")
