@@ -64,7 +64,7 @@ def test_people_are_told_the_same_as_by_simulate_and_how_fast_it_was(
         ([CAUSAL, "--seeds", "99999999999999999999..99999999999999999999"], ["too large"]),
         ([CAUSAL, "--seeds", "1..2", "--mutant", "nobody"], ["there is no 'nobody'", "causes-ignored"]),
         (["nowhere.toml", "--seeds", "1..2"], ["nowhere.toml"]),
-        (["broker.toml", "--seeds", "1..2"], ["cannot be simulated yet"]),
+        (["broker.toml", "--seeds", "1..2"], ["nothing runs redis yet"]),
         ([CAUSAL, "--seeds", "1..2", "--trace", "full"], ["full: is there already and not empty"]),
     ],
 )

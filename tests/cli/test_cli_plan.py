@@ -160,12 +160,10 @@ def test_a_topology_without_joins_has_only_systems(isthmus: Isthmus, tmp_path: P
     assert "nothing is joined" in isthmus("plan", file).out
 
 
-def test_brokers_have_clients_that_no_file_lists(isthmus: Isthmus, tmp_path: Path) -> None:
-    file = write(tmp_path / "brokers.toml", BROKERS)
-    assert any("--rate" in note for note in isthmus("plan", file, "-o", "json").json["notes"])
-    planned = isthmus("plan", file, "--rate", 1000, "-o", "json").json
-    assert planned["notes"] == []
-    assert planned["joins"][0]["directions"][0]["messages_per_second"] == 1000
+def test_a_broker_that_nothing_runs_is_not_planned(isthmus: Isthmus, tmp_path: Path) -> None:
+    group = BROKERS.replace('"redis"\norder = "total"\n', '"embedded"\norder = "total"\nprocesses = ["p"]\n', 1)
+    group = group.replace('url = "redis://127.0.0.1:6379/0"\nstream = "orders"\n', "")
+    assert isthmus("plan", write(tmp_path / "brokers.toml", group)).is_refusal("systems.b.kind", "nothing runs redis")
 
 
 def test_a_long_chain_has_a_longest_way(isthmus: Isthmus, tmp_path: Path) -> None:

@@ -103,3 +103,11 @@ def test_a_po_system_takes_fifo_joins_only() -> None:
     assert parse(JOINED.format(order="fifo", protocol="po", join="fifo"), "t.toml").promise() == "fifo"
     (problem,) = refused(JOINED.format(order="fifo", protocol="po", join="causal"), allow_unsafe=False)
     assert "hall is only FIFO" in problem.reason
+    assert problem.way_out == 'write joins[0].order = "fifo"'  # "causal" for the system would be refused in turn
+
+
+def test_another_protocol_is_only_advised_where_it_keeps_that_order() -> None:
+    (problem,) = refused(HALL.replace('order = "total"', 'order = "causal"'))
+    assert problem.way_out == 'write order = "total"'
+    (problem,) = refused(HALL.replace('order = "total"', 'order = "fifo"'))
+    assert problem.way_out == 'write order = "total", or use protocol = "po"'

@@ -121,7 +121,7 @@ def test_clusters_stand_alone() -> None:
     assert (problem.key, problem.way_out) == ("systems.shop.clusters", "give it a file of its own")
 
 
-@pytest.mark.parametrize("fault", ["joins", "leaves", "restarts"])
+@pytest.mark.parametrize("fault", ["joins", "leaves"])
 def test_faults_that_need_views_are_refused(fault: str) -> None:
     (problem,) = refused(f"{TREE}[simulation.faults]\n{fault} = 1\n")
     assert (problem.key, problem.reason) == (f"simulation.faults.{fault}", "the processes of clusters never change")

@@ -19,9 +19,9 @@ processes = ["p1", "p2", "p3"]
 gateways = 3
 
 [systems.valencia]
-kind = "redis"
-url = "redis://127.0.0.1:6379/0"
-stream = "orders"
+kind = "embedded"
+order = "total"
+processes = ["q1", "q2"]
 gateways = 2
 
 [[joins]]
@@ -33,6 +33,11 @@ assign = "transfer-sets"
 g1 = ["p1"]
 g2 = ["p2", "p3"]
 """
+
+BROKER = CONTRACT.replace(
+    'kind = "embedded"\norder = "total"\nprocesses = ["q1", "q2"]',
+    'kind = "redis"\nurl = "redis://127.0.0.1:6379/0"\nstream = "orders"',
+)
 
 
 def refused(text: str, allow_unsafe: bool = False) -> list[Problem]:
@@ -73,6 +78,12 @@ def test_the_example_of_the_contract_is_taken() -> None:
     assert check(topology) == []
     assert topology.system("valencia").order == "total"
     assert topology.system("valencia").gateways == ("g1", "g2")
+
+
+def test_a_broker_is_refused_as_long_as_nothing_runs_it() -> None:
+    key, reason, way_out = only(BROKER)
+    assert (key, way_out) == ("systems.valencia.kind", 'write kind = "embedded", with its processes')
+    assert reason.startswith("nothing runs redis yet")
 
 
 def test_the_example_of_the_contract_as_printed_is_taken_with_a_warning() -> None:
@@ -304,10 +315,14 @@ def test_unsafe_excuses_no_broken_structure() -> None:
         (changed("gateways = 3", "gateways = 1_000_000_000_000"), "systems.madrid.gateways", "must be from 0 to 4096"),
         (changed("gateways = 3", "gateways = 1979-05-27"), "systems.madrid.gateways", "a date or a time"),
         (changed("gateways = 3", 'gateways = 3\nurl = "x"'), "systems.madrid.url", "is for redis, nats and rabbitmq"),
-        (changed("gateways = 2", 'gateways = 2\ndelivery = "fast"'), "systems.valencia.delivery", "is for embedded"),
-        (changed("redis://", "nats://"), "systems.valencia.url", "is no address of a redis broker"),
-        (changed('url = "redis://127.0.0.1:6379/0"', ""), "systems.valencia.url", "missing"),
-        (changed('stream = "orders"', ""), "systems.valencia.stream", "missing"),
+        (
+            changed("gateways = 2", 'gateways = 2\ndelivery = "fast"', BROKER),
+            "systems.valencia.delivery",
+            "is for embedded",
+        ),
+        (changed("redis://", "nats://", BROKER), "systems.valencia.url", "is no address of a redis broker"),
+        (changed('url = "redis://127.0.0.1:6379/0"', "", BROKER), "systems.valencia.url", "missing"),
+        (changed('stream = "orders"', "", BROKER), "systems.valencia.stream", "missing"),
         (changed("gateways = 3", 'address = "here"'), "systems.madrid.address", "is not host:port"),
         (changed("gateways = 3", 'address = "h:65535"'), "systems.madrid.address", "go beyond 65535"),
         (changed("gateways = 3", "heartbeat = 20"), "systems.madrid.heartbeat", "must be a string with a unit"),
@@ -355,7 +370,7 @@ def test_a_broken_structure_is_refused(text: str, key: str, reason: str) -> None
 
 
 def test_a_misspelt_kind_is_one_problem() -> None:
-    assert only(changed('"redis"', '"rediss"'))[0] == "systems.valencia.kind"
+    assert only(changed('"redis"', '"rediss"', BROKER))[0] == "systems.valencia.kind"
     assert only(changed('"embedded"', '"embeded"'))[0] == "systems.madrid.kind"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,22 @@ from isthmus.core.ids import MILLISECOND, SECOND, ProcessName
 from isthmus.topology.check.rules import check
 from isthmus.topology.file import load, parse
 from isthmus.topology.model import Address, Topology
+from isthmus.topology.problem import Report
 from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork, Network, Simulation, Uniform
+from isthmus.topology.read.topology import read_topology
 from isthmus.topology.wiring import all_links, forwardings, links, path_links
 
 MINE = (
     "causal-group chain fifo-group message-passing-fig-2 parallel-fig-3 parallel-fig-4 star total-group tree two-sites"
 )
+
+CAUTIONED = {
+    "message-passing-fig-2": {"gateways"},
+    "parallel-fig-4": {"gateways"},
+    "star": {"delivery", "gateways"},
+    "tree": {"gateways"},
+}
+"""Of what an example is warned, because that is what it shows."""
 
 
 def two(order: str = "causal", gateways: tuple[int, int] = (3, 2), join: str = "") -> Topology:
@@ -36,10 +47,11 @@ def routes(topology: Topology, join: int = 0) -> list[tuple[str, str, list[str]]
 
 
 @pytest.mark.parametrize("name", MINE.split())
-def test_every_example_loads_without_a_warning(name: str) -> None:
+def test_every_example_loads_with_no_warning_but_of_what_it_shows(name: str) -> None:
     file = example_file(name)
     assert file.read_text().startswith("# ")
-    assert check(load(file)) == []
+    cautions = {(problem.kind, problem.key.rpartition(".")[2]) for problem in check(load(file))}
+    assert cautions == {("warning", key) for key in CAUTIONED.get(name, ())}
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.toml")), ids=lambda file: file.stem)
@@ -127,7 +139,8 @@ def test_messages_from_further_away_are_assigned_by_their_origin() -> None:
 def test_clients_of_a_broker_that_nobody_lists_have_a_way_out() -> None:
     broker = '[systems.b]\nkind = "nats"\nurl = "nats://127.0.0.1"\nstream = "s"\ngateways = 1\n'
     group = '[systems.a]\nkind = "embedded"\norder = "fifo"\nprocesses = ["p"]\ngateways = 1\n'
-    topology = parse(group + broker + '[[joins]]\nbetween = ["a", "b"]\norder = "fifo"', "t.toml")
+    text = group + broker + '[[joins]]\nbetween = ["a", "b"]\norder = "fifo"'
+    topology = read_topology(Report("t.toml"), tomllib.loads(text))  # `parse` refuses what nothing can run yet
     assert routes(topology) == [("a/g1", "b/g1", ["a/p"]), ("b/g1", "a/g1", ["b/*"])]
 
 

@@ -165,6 +165,9 @@ class Run:
         broken = broken or too_early(events)
         for kind in dict.fromkeys(system.kind for system in self.topology.systems):
             broken = broken or KINDS[kind].check(events)
+        deliveries = sum(event.event == "deliver" and event.role == "app" for event in events)
+        if not deliveries and self.simulation.workload.rate:
+            stuck = stuck or "nothing was delivered, so the run shows nothing: raise its rate or its duration"
         return Outcome(
             seed=self.seed,
             report=judge_parts(self.topology, events),
@@ -172,7 +175,7 @@ class Run:
             broken=broken,
             outside=self._outside,
             sometimes=dict(self.sometimes),
-            deliveries=sum(event.event == "deliver" and event.role == "app" for event in events),
+            deliveries=deliveries,
             steps=self.world.steps,
             virtual_time=self.world.now,
         )

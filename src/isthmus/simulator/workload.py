@@ -16,6 +16,11 @@ from isthmus.topology.read.simulation import Workload
 THINKING: Nanos = MILLISECOND
 
 
+def window_for(workload: Workload, usual: int) -> int:
+    """How many messages a process may have under way: a whole burst fits, or it would never be sent."""
+    return max(usual, workload.burst)
+
+
 class Application:
     """The application on every process of one system."""
 
@@ -47,7 +52,7 @@ class Application:
 
     def _interval(self) -> Nanos:
         bursts_per_second = self.workload.rate * 2 / (self.workload.burst + 1)
-        return 1 + round(self.rng.expovariate(bursts_per_second) * SECOND)
+        return 1 + round(min(self.rng.expovariate(bursts_per_second) * SECOND, self.end))
 
     def _send(self, host: Host, count: int, depth: int) -> None:
         # A process outside any view, or one that may not send more now, waits for better times.

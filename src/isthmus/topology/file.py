@@ -58,7 +58,7 @@ def parse(text: str, file_name: str, allow_unsafe: bool = False) -> Topology:
     problems = report.problems + ([] if report.incomplete else check(topology))
     excused = {"warning", "protocol"} if allow_unsafe and topology.unsafe else {"warning"}
     if any(problem.kind not in excused for problem in problems):
-        raise TopologyError(problems)
+        raise TopologyError([problem for problem in problems if problem.kind != "warning"])
     return _planned(topology)
 
 

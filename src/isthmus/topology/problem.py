@@ -36,7 +36,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class TopologyError(Exception):
-    """A topology file was refused. `problems` holds every reason, warnings included; the text has one line for each."""
+    """A topology file was refused. `problems` holds every reason, and no warning; the text has one line for each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)

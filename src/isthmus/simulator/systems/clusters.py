@@ -23,6 +23,7 @@ from isthmus.simulator.systems.addressed import (
     nobody_comes_back,
 )
 from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
+from isthmus.simulator.workload import window_for
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Simulation
@@ -75,7 +76,8 @@ class SimulatedClusters(AddressedSystem):
         self.application = self._applied(ClusterApplication, seed)
         relays = [slot for slot in self.slots if self.tree.is_relay(slot)]
         self.nemesis = ClusterNemesis(world, self.slots, self._plan(seed), relays)
-        self._settings = ClusterSettings(2 * system.heartbeat, WINDOW if tight else ClusterSettings().window)
+        window = window_for(self.simulation.workload, WINDOW if tight else ClusterSettings().window)
+        self._settings = ClusterSettings(2 * system.heartbeat, window)
         self._start(self._make, open_log)
 
     def _make(self, slot: ProcessId, recorder: Recorder) -> Host:

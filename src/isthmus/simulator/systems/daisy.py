@@ -20,6 +20,7 @@ from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
 from isthmus.simulator.systems.addressed import AddressedApplication, AddressedSystem, Writer, no_batches
 from isthmus.simulator.systems.kind import OpenLog
+from isthmus.simulator.workload import window_for
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.trace.recorder import Recorder
@@ -58,7 +59,7 @@ class SimulatedDaisy(AddressedSystem):
             heartbeat=system.heartbeat,
             suspect_after=system.suspect_after,
             retry_after=2 * system.heartbeat,
-            window_messages=WINDOW if tight else GroupSettings().window_messages,
+            window_messages=window_for(self.simulation.workload, WINDOW if tight else GroupSettings().window_messages),
         )
         self._generations: dict[ProcessId, int] = {}
         world.on_view = self._on_view

@@ -20,7 +20,7 @@ from isthmus.simulator.faults.lives import Lives
 from isthmus.simulator.faults.nemesis import Nemesis, group_of
 from isthmus.simulator.faults.plan import FaultPlan, draw_plan
 from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
-from isthmus.simulator.workload import Application
+from isthmus.simulator.workload import Application, window_for
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.plans import plans
@@ -70,7 +70,7 @@ class SimulatedSystem:
             suspect_after=system.suspect_after,
             retry_after=2 * system.heartbeat,
             uniform=system.delivery == "uniform",
-            window_messages=JOINED_WINDOW if self._tight else SIMULATED_WINDOW,
+            window_messages=window_for(simulation.workload, JOINED_WINDOW if self._tight else SIMULATED_WINDOW),
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
         self.lives = Lives(world, self.slots, self.gateways, self._begin_life)

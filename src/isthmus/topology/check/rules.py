@@ -8,6 +8,7 @@ whose systems do not exist: one cause, one line.
 from __future__ import annotations
 
 from isthmus.core.ids import SLOT_BITS, ProcessName
+from isthmus.topology.check.caution import check_caution
 from isthmus.topology.check.names import give_gateways, unknown_gateway, unknown_process, unknown_system
 from isthmus.topology.check.paths import check_paths
 from isthmus.topology.kinds.table import KINDS
@@ -33,6 +34,7 @@ def check(topology: Topology) -> list[Problem]:
     _check_senders(report, topology)
     _check_exploration(report, topology)
     _check_kinds(report, topology)
+    check_caution(report, topology)
     if all(sound) and all(system.broadcasts for system in topology.systems):
         _check_islands(report, topology)
     return report.problems
@@ -104,7 +106,9 @@ def _check_order(report: Report, topology: Topology, index: int) -> None:
         reason = (
             f"a causal join needs causal systems, and {listing(weak)} {'is' if len(weak) == 1 else 'are'} only FIFO"
         )
-        way_out = f'set systems.{weak[0]}.order = "causal" if it is, or joins[{index}].order = "fifo"'
+        way_out = f'write joins[{index}].order = "fifo"'
+        if all("causal" in KINDS[topology.system(name).kind].orders for name in weak):
+            way_out = f'set systems.{weak[0]}.order = "causal" if it is, or joins[{index}].order = "fifo"'
         report.refuse(key, f"{reason} (parallel, Sect. 5)", way_out, "protocol")
 
 

@@ -63,8 +63,9 @@ def _read_table(system: Table, order: str) -> AcknowledgedTable:
     )
     if "protocol" in table.entries and order != read.order:
         reason = f"{read.protocol} keeps {read.order} order, not {order}"
-        other = _PROTOCOLS[1 - _PROTOCOLS.index(read.protocol)]
-        system.refuse("order", reason, f'write order = "{read.order}", or use protocol = "{other}"')
+        fitting = [protocol for protocol, kept in _ORDERS.items() if kept == order]
+        others = f', or use protocol = "{fitting[0]}"' if fitting else ""
+        system.refuse("order", reason, f'write order = "{read.order}"{others}')
     if read.protocol == "to" and read.act_on == "received":
         reason = "what is only received may still change places, and then the order would not be total"
         table.refuse("act-on", reason, 'write act-on = "pre-acknowledged" or "acknowledged", or use protocol = "po"')
@@ -72,4 +73,4 @@ def _read_table(system: Table, order: str) -> AcknowledgedTable:
     return read
 
 
-ACKNOWLEDGED = Kind(table="acknowledged", keys=KEYS, read=_read)
+ACKNOWLEDGED = Kind(table="acknowledged", keys=KEYS, orders=tuple(_ORDERS.values()), read=_read)

@@ -47,6 +47,7 @@ def _read(table: Table, system: System) -> System:
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         table=_Reader(system.processes, _WORDING).read_whole(table),
         broadcasts=False,
+        revives=False,
     )
 
 
@@ -103,7 +104,7 @@ def _check(report: Report, topology: Topology, systems: Sequence[System]) -> Non
     if any(each.also for each in topology.exploration.messages):
         report.refuse("exploration.messages", "in clusters a message is for one process", 'remove "also"')
     faults = topology.simulation.faults
-    for key, count in (("joins", faults.joins), ("leaves", faults.leaves), ("restarts", faults.restarts)):
+    for key, count in (("joins", faults.joins), ("leaves", faults.leaves)):
         if count:
             report.refuse(f"simulation.faults.{key}", "the processes of clusters never change", "remove it")
 
@@ -131,4 +132,12 @@ def _picture(system: System) -> Picture:
     )
 
 
-CLUSTERS = Kind(table="clusters", keys=KEYS, read=_read, check=_check, refuse_join=_refuse_join, picture=_picture)
+CLUSTERS = Kind(
+    table="clusters",
+    keys=KEYS,
+    orders=("causal",),
+    read=_read,
+    check=_check,
+    refuse_join=_refuse_join,
+    picture=_picture,
+)

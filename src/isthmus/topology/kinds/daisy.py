@@ -208,10 +208,8 @@ def _check(report: Report, topology: Topology, systems: Sequence[System]) -> Non
         if len(topology.systems) > 1 and not system.broadcasts and not topology.is_joined(system.name):
             reason = "nothing can join a daisy to the others here, whose messages are for some processes each"
             report.refuse(f"systems.{system.name}.daisy", reason, "give it a file of its own")
-    faults = topology.simulation.faults
-    for key, count in (("joins", faults.joins), ("restarts", faults.restarts)):
-        if count and len(systems) == len(topology.systems):
-            report.refuse(f"simulation.faults.{key}", "nobody comes back to a daisy", "remove it")
+    if topology.simulation.faults.joins and len(systems) == len(topology.systems):
+        report.refuse("simulation.faults.joins", "nobody comes back to a daisy", "remove it")
 
 
 def _refuse_join(system: System) -> Refusal | None:
@@ -252,4 +250,12 @@ def _unusual(options: DaisyOptions) -> str:
     return said
 
 
-DAISY = Kind(table="daisy", keys=KEYS, read=_read, check=_check, refuse_join=_refuse_join, picture=_picture)
+DAISY = Kind(
+    table="daisy",
+    keys=KEYS,
+    orders=("causal",),
+    read=_read,
+    check=_check,
+    refuse_join=_refuse_join,
+    picture=_picture,
+)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from isthmus.topology.model import System, Topology
+from isthmus.core.endpoint import OrderName
+from isthmus.topology.model import ORDERS, System, Topology
 from isthmus.topology.problem import Report
 from isthmus.topology.read.table import Table
 
@@ -47,7 +48,8 @@ class Kind(Struct, frozen=True, kw_only=True):
     """One kind. `providers` are the words after `kind =` that it is for.
 
     `table` is the key of its own table below `[systems.NAME]`, by which it is known; a kind without one is what a
-    system is that has none of them. `keys` are the other keys that not every system has. `read` takes what the file
+    system is that has none of them. `keys` are the other keys that not every system has, `orders`
+    those that such a system can keep. `read` takes what the file
     says of one system, `check` looks at all systems of this kind in the whole topology, `refuse_join` says why a system
     cannot be joined to others, and `picture` what is worth seeing of it.
     """
@@ -55,6 +57,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     providers: tuple[str, ...] = ("embedded",)
     table: str = ""
     keys: tuple[str, ...] = ()
+    orders: tuple[OrderName, ...] = ORDERS
     read: Callable[[Table, System], System]
     check: Callable[[Report, Topology, Sequence[System]], None] = _sound
     refuse_join: Callable[[System], Refusal | None] = _joinable

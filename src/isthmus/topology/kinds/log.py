@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from isthmus.topology.kinds.kind import Kind
-from isthmus.topology.model import System
-from isthmus.topology.problem import quote
+from isthmus.topology.model import System, Topology
+from isthmus.topology.problem import Report, quote
 from isthmus.topology.read.table import Table
 
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
@@ -47,4 +49,10 @@ def _stream(table: Table) -> str | None:
     return stream
 
 
-LOG = Kind(providers=tuple(_SCHEMES), keys=("url", "stream"), read=_read)
+def _check(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+    for system in systems:
+        reason = f"nothing runs {system.provider} yet, so nothing could be kept of what this file promises"
+        report.refuse(f"systems.{system.name}.kind", reason, 'write kind = "embedded", with its processes')
+
+
+LOG = Kind(providers=tuple(_SCHEMES), keys=("url", "stream"), read=_read, check=_check)
