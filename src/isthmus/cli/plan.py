@@ -223,6 +223,8 @@ def _bits(rate: int | None) -> str:
 
 def _notes(found: Forecast) -> Iterator[str]:
     """What its reader should not overlook."""
+    if found.own_lines:
+        yield "links that [[simulation.link]] gives lines of their own are taken for like the others"
     for system in found.systems:
         if system.overloaded:
             yield f"{system.name} cannot carry {_short(system.rate)} messages/s, whatever its joins do"

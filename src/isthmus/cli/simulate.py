@@ -17,6 +17,13 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Write the trace of seed S to DIR/seed-S.")] = None,
     mutant: Annotated[str | None, typer.Option(help="Commit this mistake of the catalogue, to see it caught.")] = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 is one per core.", min=0)] = 0,
+    no_invariants: Annotated[
+        bool,
+        typer.Option(
+            "--no-invariants",
+            help="Leave out the checks of every process after each of its steps: 7 times faster at n = 32.",
+        ),
+    ] = False,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate with faults. A failing run prints its seed and the command that replays it, byte for byte."""
@@ -29,7 +36,8 @@ def simulate(
     account = Account()
     left: list[dict[str, object]] = []
     try:
-        outcomes = run_seeds(source, range(seed, seed + runs), mistake=mistake_of(mutant), trace=trace, jobs=jobs)
+        seeds, mistake = range(seed, seed + runs), mistake_of(mutant)
+        outcomes = run_seeds(source, seeds, mistake=mistake, trace=trace, check=not no_invariants, jobs=jobs)
         for outcome in tracked(outcomes, runs, "simulating"):
             account.add(account_of(outcome))
             if outcome.outside:
@@ -38,11 +46,13 @@ def simulate(
         raise CommandError(
             f"--trace {trace}: {error.strerror or error}; choose a directory that can be written"
         ) from error
-    result = result_of(account, loaded, topology, mutant) | {"left_the_model": left}
+    result = result_of(account, loaded, topology, mutant) | {"left_the_model": left, "invariants": not no_invariants}
     if output is Output.JSON:
         print_json(result)
     else:
         show(result)
+        if no_invariants:
+            out.print("invariants were not checked")
         for each in left[:SHOWN_FAILURES]:
             reason = f"{each['why']}; {each['unfinished']}" if each["unfinished"] else each["why"]
             out.print(f"  seed {each['seed']}: {reason}", markup=False)

@@ -107,10 +107,13 @@ class Route(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
+    """`own_lines`: the file gives some links lines of their own, and all of them are taken for like the others here."""
+
     load: Load
     systems: tuple[SystemForecast, ...]
     joins: tuple[JoinForecast, ...]
     worst: Route
+    own_lines: bool
 
 
 def load_of(topology: Topology) -> Load:
@@ -149,6 +152,7 @@ def forecast(topology: Topology, load: Load) -> Forecast:
         systems=tuple(_system(topology, system, load) for system in topology.systems),
         joins=joins,
         worst=_worst(topology, load, joins),
+        own_lines=bool(topology.simulation.link),
     )
 
 

@@ -48,15 +48,20 @@ class Player(Struct, frozen=True):
         return play_seed(self.source, seed, self.mistake)
 
 
-def play_seed(source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None) -> Played:
-    """One run with its rows. A protocol that raises has failed like any other: the outcome says so."""
+def play_seed(
+    source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None, check: bool = True
+) -> Played:
+    """One run with its rows. A protocol that raises has failed like any other: the outcome says so.
+
+    With `check` the invariants of every process are looked at after each of its steps.
+    """
     topology = _topologies.get(source)
     if topology is None:
         topology = _topologies[source] = parse(*source, allow_unsafe=True)
     directory = trace / f"seed-{seed}" if trace is not None else None
     with mistake():
         try:
-            run = Run(topology, seed, trace=directory)
+            run = Run(topology, seed, check=check, trace=directory)
             return Played(run.play(), run.sink.events)
         except (OSError, TraceError):  # the trace cannot be written, which is no fault of the run
             raise
@@ -80,19 +85,27 @@ def _raised(seed: int, error: Exception) -> Outcome:
     )
 
 
-def run_seed(source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None) -> Outcome:
+def run_seed(
+    source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None, check: bool = True
+) -> Outcome:
     """One run, by a function that another interpreter can be asked to call."""
-    return play_seed(source, seed, mistake, trace).outcome
+    return play_seed(source, seed, mistake, trace, check).outcome
 
 
 def run_seeds(
-    source: Source, seeds: Sequence[int], *, mistake: Mistake = nullcontext, trace: Path | None = None, jobs: int = 0
+    source: Source,
+    seeds: Sequence[int],
+    *,
+    mistake: Mistake = nullcontext,
+    trace: Path | None = None,
+    check: bool = True,
+    jobs: int = 0,
 ) -> Iterator[Outcome]:
     """Outcomes of all seeds. `jobs` 0: one per core. Closing the iterator stops the campaign."""
     jobs = min(jobs or os.cpu_count() or 1, len(seeds))
     if jobs <= 1:
         for seed in seeds:
-            yield run_seed(source, seed, mistake, trace)
+            yield run_seed(source, seed, mistake, trace, check)
         return
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
@@ -103,6 +116,7 @@ def run_seeds(
             seeds,
             [mistake] * count,
             [trace] * count,
+            [check] * count,
             chunksize=max(1, min(8, count // (4 * jobs))),
         )
     finally:

@@ -76,7 +76,11 @@ class Link:
             self.world.at(self._down_at, self._tell_down, self._down_at)
 
     def connect_at_once(self) -> None:
-        """The beginning of a run: everybody is there."""
+        """The beginning of a run: whoever is not on standby is there."""
+        if not all(self._host(end).alive for end in (0, 1)):
+            for end in (0, 1):
+                self._step(end, "link_down", self.id)
+            return
         self._sessions += 1
         self._connected = (self._host(0).id, self._host(1).id)
         self._tell_up(self._sessions)
@@ -138,7 +142,7 @@ class Link:
         if self._line.bandwidth is not None:
             leaves = max(now, self._busy_until[end]) + size * 8 * SECOND // self._line.bandwidth
             self._busy_until[end] = leaves
-        arrival = max(leaves + self._draw(), self._last_arrival[end] + 1)
+        arrival = max(leaves + self._draw() + self._repeats(), self._last_arrival[end] + 1)
         self._last_arrival[end] = arrival
         self.world.at(leaves, self._left, end, self._sessions)
         self.world.at(arrival, self._arrive, 1 - end, pdu, self._sessions)
@@ -150,6 +154,13 @@ class Link:
         if isinstance(delay, Exponential):
             return round(self._rng.expovariate(1) * delay.mean)
         return delay.minimum + int(self._rng.random() * (delay.maximum - delay.minimum))
+
+    def _repeats(self) -> Nanos:
+        """How much later a frame comes because the line below the link lost it, perhaps several times."""
+        late = 0
+        while self._line.loss and self._rng.random() < self._line.loss:
+            late += 2 * self._draw()
+        return late
 
     def _left(self, end: int, session: int) -> None:
         if session == self._sessions and self.world.now >= self._busy_until[end]:

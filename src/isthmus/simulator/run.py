@@ -125,7 +125,7 @@ class Run:
         for number, link in enumerate(wires):
             ends = (slots[link.near], slots[link.far])
             rng = Random(f"link {seed} {number}")
-            self.links.append(Link(self.world, number, ends, self.simulation.links, rng, watch))
+            self.links.append(Link(self.world, number, ends, self.simulation.line(link.near, link.far), rng, watch))
         self.link_cuts: tuple[LinkCut, ...] = draw_link_cuts(
             Random(f"link faults {seed}"),
             self.simulation.faults,

@@ -28,13 +28,22 @@ class Journal:
 
 
 class Lives:
-    """`begin` starts all processes of the site anew. `is_dead` is between the end of one life and the next."""
+    """`begin` starts the founders of the site anew: all but those on `standby`, who come later.
+
+    `is_dead` is between the end of one life and the next.
+    """
 
     def __init__(
-        self, world: World, slots: Iterable[int], gateways: Collection[int], begin: Callable[[], None]
+        self,
+        world: World,
+        slots: Iterable[int],
+        standby: Collection[int],
+        gateways: Collection[int],
+        begin: Callable[[], None],
     ) -> None:
         self._world = world
         self._slots = tuple(slots)
+        self._standby = standby
         self._gateways = gateways
         self._begin = begin
         self._journals: dict[ProcessId, Journal] = {}
@@ -51,7 +60,7 @@ class Lives:
             self._world.at(rng.randrange(duration), self._die, rng.randrange(suspect_after))
 
     def founders(self) -> list[ProcessId]:
-        return [incarnation_of(slot, self.life * LIFE) for slot in self._slots]
+        return [incarnation_of(slot, self.life * LIFE) for slot in self._slots if slot not in self._standby]
 
     def open_journal(self, host: Host) -> None:
         """Let a gateway keep a journal from now on."""

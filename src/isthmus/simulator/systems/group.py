@@ -61,6 +61,9 @@ class SimulatedSystem:
         self.joins: tuple[JoinPlan, ...] = plans(topology, system.name) if topology.joins else ()
         self._open_log = open_log
         self._incarnations: dict[int, int] = {}
+        self._standby = {slot for slot, name in zip(self.slots, system.members, strict=True) if name in system.standby}
+        self._not_yet = set(self._standby)
+        """Who is on standby and has never come in this life of the system."""
         simulation = topology.simulation
         self.application = Application(
             world, Random(f"workload {seed} {system.name}"), simulation.workload, simulation.duration
@@ -73,7 +76,7 @@ class SimulatedSystem:
             window_messages=window_for(simulation.workload, JOINED_WINDOW if self._tight else SIMULATED_WINDOW),
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
-        self.lives = Lives(world, self.slots, self.gateways, self._begin_life)
+        self.lives = Lives(world, self.slots, self._standby, self.gateways, self._begin_life)
         senders = simulation.workload.senders
         self._senders = {
             slot
@@ -89,8 +92,10 @@ class SimulatedSystem:
             system.suspect_after,
         )
         self.nemesis = self._make_nemesis(plan)
-        for slot in self.slots:
-            self._start(slot, joining=False)
+        self._start_founders()
+        newcomers = Random(f"newcomers {seed} {system.name}")
+        for slot in sorted(self._standby):
+            world.at(newcomers.randrange(simulation.duration), self._come, slot)
         if system.journal is not None:
             rng = Random(f"lives {seed} {system.name}")
             self.lives.schedule(rng, simulation.faults, simulation.duration, system.suspect_after)
@@ -99,10 +104,10 @@ class SimulatedSystem:
         return Nemesis(self.world, self.slots, plan, self._revive, self._spare)
 
     def _begin_life(self) -> None:
-        """All processes died, and all are started again, as new ones."""
+        """All processes died, and the founders are started again, as new ones."""
         self._incarnations = dict.fromkeys(self.slots, self.lives.life * LIFE)
-        for slot in self.slots:
-            self._start(slot, joining=False)
+        self._not_yet = set(self._standby)
+        self._start_founders()
         for slot in self.slots:
             host = self.world.hosts[slot]
             if isinstance(host.endpoint, GatewayMember):
@@ -110,6 +115,20 @@ class SimulatedSystem:
                 for link in host.endpoint.gateway.links:
                     self.world.step(host, host.endpoint.link_down, link)
             self.world.on_view(host)
+
+    def _start_founders(self) -> None:
+        for slot in self.slots:
+            if slot not in self._standby:
+                self._start(slot, joining=False)
+            elif slot not in self.world.hosts:
+                process = incarnation_of(slot, 0)
+                self.world.hosts[slot] = absent(self._endpoint(process, slot in self.gateways, joining=True))
+
+    def _come(self, slot: int) -> None:
+        """Somebody on standby comes, unless it was called before."""
+        if slot in self._not_yet and not self.lives.is_dead:
+            self.world.sometimes.reach("join")
+            self._revive(slot)
 
     def _start(self, slot: int, *, joining: bool) -> None:
         process = incarnation_of(slot, self._incarnations.get(slot, 0))
@@ -154,9 +173,12 @@ class SimulatedSystem:
         return _nothing if is_gateway else self.application.on_batch
 
     def _revive(self, slot: int) -> None:
-        self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
-        if slot in self.gateways:
-            self.world.sometimes.reach("gateway came back")
+        if slot in self._not_yet:
+            self._not_yet.discard(slot)
+        else:
+            self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
+            if slot in self.gateways:
+                self.world.sometimes.reach("gateway came back")
         self._start(slot, joining=True)
 
     def revive_gateways(self) -> None:
@@ -218,6 +240,13 @@ class SimulatedSystem:
         return not_confirmed(host)
 
 
+def absent(endpoint: Member) -> Host:
+    """The place of a process that has not come yet."""
+    host = Host(endpoint, None, _nothing)
+    host.alive = False
+    return host
+
+
 def not_confirmed(host: Host) -> str:
     """What a gateway has to see through yet, in words; empty if there is nothing."""
     if isinstance(host.endpoint, GatewayMember) and host.endpoint.gateway.unfinished():
@@ -240,7 +269,8 @@ def _nothing(host: Host, batch: object) -> None:
 
 
 def _traits(system: System, simulation: Simulation) -> Traits:
-    return Traits(holds=system.order == "causal", sequenced=system.order == "total")
+    own = frozenset({"join"} if system.standby else ())
+    return Traits(holds=system.order == "causal", sequenced=system.order == "total", own=own)
 
 
 GROUP = SimulatedKind(make=SimulatedSystem, traits=_traits)

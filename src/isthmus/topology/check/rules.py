@@ -14,7 +14,7 @@ from isthmus.topology.check.paths import check_paths
 from isthmus.topology.kinds.table import KINDS
 from isthmus.topology.model import REST, Address, Join, System, Topology, TransferSet
 from isthmus.topology.problem import Problem, Report, listing
-from isthmus.topology.wiring import named_pairs
+from isthmus.topology.wiring import all_links, named_pairs
 
 
 def check(topology: Topology) -> list[Problem]:
@@ -35,6 +35,8 @@ def check(topology: Topology) -> list[Problem]:
     _check_exploration(report, topology)
     _check_kinds(report, topology)
     check_caution(report, topology)
+    if topology.simulation.link and all(problem.kind == "warning" for problem in report.problems):
+        _check_lines(report, topology)
     if all(sound) and all(system.broadcasts for system in topology.systems):
         _check_islands(report, topology)
     return report.problems
@@ -280,6 +282,16 @@ def _check_kinds(report: Report, topology: Topology) -> None:
         systems = [system for system in topology.systems if system.kind == name]
         if systems:
             kind.check(report, topology, systems)
+
+
+def _check_lines(report: Report, topology: Topology) -> None:
+    """Is every line of its own that of some link?"""
+    links = all_links(topology)
+    for index, own in enumerate(topology.simulation.link):
+        if all(own.between) and not any(own.is_for(link.near, link.far) for link in links):
+            reason = f"no link runs between {listing(own.between)}"
+            way_out = "name two joined systems, or two gateways that a link connects"
+            report.refuse(f"simulation.link[{index}].between", reason, way_out)
 
 
 def _check_exploration(report: Report, topology: Topology) -> None:

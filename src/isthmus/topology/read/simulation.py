@@ -69,10 +69,24 @@ class Network(Struct, frozen=True, kw_only=True):
 
 
 class LinkNetwork(Struct, frozen=True, kw_only=True):
-    """The line between two gateways. A link is FIFO and loses nothing by definition; what can happen to it is a cut."""
+    """The line between two gateways. A link is FIFO and loses nothing; what can happen to it is a cut.
+
+    `loss` is of the line below it: what is lost there comes a round trip later, and all behind it waits.
+    """
 
     delay: Delay = Fixed(25 * MILLISECOND)
     bandwidth: int | None = 100_000_000
+    loss: float = 0.0
+
+
+class OwnLine(Struct, frozen=True, kw_only=True):
+    """A line that is not like the others: of one link, between two gateways, or of every link between two systems."""
+
+    between: tuple[str, str]
+    line: LinkNetwork
+
+    def is_for(self, near: ProcessName, far: ProcessName) -> bool:
+        return set(self.between) in ({near.system, far.system}, {str(near), str(far)})
 
 
 class Faults(Struct, frozen=True, kw_only=True):
@@ -97,22 +111,29 @@ class Faults(Struct, frozen=True, kw_only=True):
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
-    """`network` is the inside of every system, `links` is what lies between systems."""
+    """`network` is the inside of every system, `links` what lies between systems where no line of `link` says more."""
 
     duration: Nanos = 2 * SECOND
     workload: Workload = Workload()
     network: Network = Network()
     links: LinkNetwork = LinkNetwork()
+    link: tuple[OwnLine, ...] = ()
     faults: Faults = Faults()
+
+    def line(self, near: ProcessName, far: ProcessName) -> LinkNetwork:
+        """The line of the link between two gateways; where several entries are for it, the last one counts."""
+        return next((own.line for own in reversed(self.link) if own.is_for(near, far)), self.links)
 
 
 def read_simulation(table: Table) -> Simulation:
     default = Simulation()
+    links = _links(table.table("links"), LinkNetwork())
     simulation = Simulation(
         duration=table.duration("duration", default.duration, low=1),
         workload=_workload(table.table("workload")),
         network=_network(table.table("network")),
-        links=_links(table.table("links")),
+        links=links,
+        link=tuple(_own_line(each, links) for each in table.tables("link")),
         faults=_faults(table.table("faults")),
     )
     table.close()
@@ -174,11 +195,24 @@ def _network(table: Table) -> Network:
     return network
 
 
-def _links(table: Table) -> LinkNetwork:
-    default = LinkNetwork()
+def _own_line(table: Table, usual: LinkNetwork) -> OwnLine:
+    """What an entry does not say is as for all links."""
+    ends = table.names("between", is_name=_is_end, form='write "system" or "system/gateway"')
+    if ends is None or len(ends) != 2:
+        table.refuse("between", "must name the two ends of a link", 'write between = ["a/g1", "b/g1"], or two systems')
+        ends = ("", "")
+    return OwnLine(between=(ends[0], ends[1]), line=_links(table, usual))
+
+
+def _is_end(text: str) -> bool:
+    return bool(NAME.fullmatch(text)) or _is_reference(text)
+
+
+def _links(table: Table, default: LinkNetwork) -> LinkNetwork:
     links = LinkNetwork(
         delay=_delay(table, default.delay),
         bandwidth=table.rate("bandwidth", default.bandwidth),
+        loss=table.number("loss", default.loss, 0.0, 0.99),
     )
     table.close()
     return links
