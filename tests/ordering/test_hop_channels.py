@@ -74,6 +74,33 @@ def test_an_acknowledgement_of_what_was_never_sent_is_ignored() -> None:
     channels.invariants()
 
 
+def silent_for_four_tries(channels: HopChannels) -> int:
+    """A peer has acknowledged nothing so far. Returns what time it is."""
+    sent(channels, hop(1))
+    sent(channels, hop(2))
+    now = 0
+    for _ in range(4):
+        now = channels.deadline() or now
+        channels.wake(now, Outbox())
+    return now
+
+
+def test_a_peer_that_is_heard_of_again_does_not_wait_as_long_as_it_was_silent() -> None:
+    channels, out = HopChannels(RETRY), Outbox()
+    now = silent_for_four_tries(channels)
+    channels.acknowledge(PEER, HopAck(1, 1), now + 1, out)
+    assert channels.deadline() == now + 1 + RETRY
+
+
+def test_a_peer_does_not_wait_as_long_as_another_one_is_silent() -> None:
+    channels, out = HopChannels(RETRY), Outbox()
+    now = silent_for_four_tries(channels)
+    sent(channels, hop(3), to=OTHER, now=now + 1)
+    assert channels.deadline() == now + 1 + RETRY
+    channels.wake(now + 1 + RETRY, out)
+    assert [to for to, _ in out.sends] == [(OTHER,)]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_every_hop_arrives_once_and_in_order_whatever_the_network_does(seed: int) -> None:
     rng = Random(seed)

@@ -48,8 +48,7 @@ class HopChannels:
                 channel.append(frame, now)
                 out.sends.append(((peer,), frame))
             self._open[peer] = channel
-            if self._due is None:
-                self._due = now + self._retry_after
+            self._look_by(now + self._retry_after)
         for peer, incoming in self._unacknowledged.items():
             out.sends.append(((peer,), HopAck(incoming.received, incoming.seen)))
         self._unacknowledged.clear()
@@ -70,7 +69,10 @@ class HopChannels:
             return
         out.sends.extend(((peer,), frame) for frame in channel.acknowledge(peer, ack.received, ack.seen, now))
         channel.log.drop_through(channel.peers[peer].acked)
-        if not channel.log:
+        if channel.log:
+            # A peer that is heard of again after a long silence is looked at again as soon as any other.
+            self._look_by(now + self._retry_after)
+        else:
             self._open.pop(peer, None)
 
     def wake(self, now: Nanos, out: Outbox) -> None:
@@ -82,8 +84,11 @@ class HopChannels:
             for _, frames in channel.overdue(now):
                 out.sends.extend(((peer,), frame) for frame in frames)
             state = channel.peers[peer]
-            due = state.quiet_since + self._retry_after * state.backoff
-            self._due = due if self._due is None else min(due, self._due)
+            self._look_by(state.quiet_since + self._retry_after * state.backoff)
+
+    def _look_by(self, due: Nanos) -> None:
+        if self._due is None or due < self._due:
+            self._due = due
 
     def deadline(self) -> Nanos | None:
         return self._due
