@@ -9,7 +9,8 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND
 from isthmus.core.wire.join import SiteAck, SiteBroken, SiteFrame, SitePdu
 from isthmus.core.wire.pdu import Pdu
-from isthmus.join.channels import SiteChannels
+from isthmus.join.member import WORDS
+from isthmus.ordering.channels import PeerChannels
 
 RETRY_AFTER = 100 * MILLISECOND
 A, B, C = 1, 2, 3
@@ -25,18 +26,18 @@ def frames(out: Outbox) -> list[tuple[tuple[int, ...], SiteFrame]]:
 
 def test_all_that_one_step_has_to_say_to_a_fellow_goes_as_one_frame() -> None:
     out = Outbox()
-    SiteChannels(A, RETRY_AFTER).send([((B, C), word(1)), ((B,), word(2)), ((), word(3))], 0, out)
+    PeerChannels(WORDS, RETRY_AFTER).send([(B, word(1)), (C, word(1)), (B, word(2))], 0, out)
     assert out.sends == [((B,), SiteFrame(1, [word(1), word(2)])), ((C,), SiteFrame(1, [word(1)]))]
 
 
 def test_a_step_without_words_sends_nothing() -> None:
     out = Outbox()
-    SiteChannels(A, RETRY_AFTER).send([], 0, out)
+    PeerChannels(WORDS, RETRY_AFTER).send([], 0, out)
     assert out.sends == []
 
 
 def test_what_came_is_acknowledged_once_with_the_next_step() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     channels.accept(B, SiteFrame(1, [word(1)]))
     channels.accept(B, SiteFrame(3, [word(3)]))
     channels.send([], 0, out)
@@ -47,7 +48,7 @@ def test_what_came_is_acknowledged_once_with_the_next_step() -> None:
 
 
 def test_a_frame_that_comes_again_is_acknowledged_again_but_not_heard_again() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     assert channels.accept(B, SiteFrame(1, [word(1)])) == [word(1)]
     channels.send([], 0, out)
     assert channels.accept(B, SiteFrame(1, [word(1)])) == []
@@ -57,17 +58,17 @@ def test_a_frame_that_comes_again_is_acknowledged_again_but_not_heard_again() ->
 
 
 def test_a_gap_is_filled_as_soon_as_it_shows() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     for number in (1, 2, 3):
-        channels.send([((B,), word(number))], 0, out)
+        channels.send([(B, word(number))], 0, out)
     out.clear()
     channels.acknowledge(B, SiteAck(1, 3), RETRY_AFTER // 2, out)
     assert [frame.number for _, frame in frames(out)] == [2]
 
 
 def test_a_fellow_that_says_nothing_is_told_again_and_only_that_one() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
-    channels.send([((B, C), word(1))], 0, out)
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
+    channels.send([(B, word(1)), (C, word(1))], 0, out)
     channels.acknowledge(C, SiteAck(1, 1), 1, out)
     out.clear()
     channels.wake(RETRY_AFTER - 1, out)
@@ -77,10 +78,10 @@ def test_a_fellow_that_says_nothing_is_told_again_and_only_that_one() -> None:
 
 
 def test_who_is_gone_is_not_told_any_more() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
-    channels.send([((B, C), word(1))], 0, out)
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
+    channels.send([(B, word(1)), (C, word(1))], 0, out)
     channels.accept(B, SiteFrame(1, [word(9)]))
-    channels.view((A, C))
+    channels.keep_only((A, C))
     out.clear()
     channels.send([], 0, out)
     channels.wake(10 * RETRY_AFTER, out)
@@ -88,18 +89,18 @@ def test_who_is_gone_is_not_told_any_more() -> None:
 
 
 def test_a_view_leaves_the_channels_of_those_who_stay_as_they_are() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
-    channels.send([((B,), word(1))], 0, out)
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
+    channels.send([(B, word(1))], 0, out)
     channels.accept(B, SiteFrame(1, [word(9)]))
-    channels.view((A, B))
+    channels.keep_only((A, B))
     out.clear()
-    channels.send([((B,), word(2))], 0, out)
+    channels.send([(B, word(2))], 0, out)
     assert out.sends == [((B,), SiteFrame(2, [word(2)])), ((B,), SiteAck(1, 1))]
     assert channels.accept(B, SiteFrame(1, [word(9)])) == []
 
 
 def test_an_acknowledgement_of_a_stranger_is_ignored() -> None:
-    channels, out = SiteChannels(A, RETRY_AFTER), Outbox()
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     channels.acknowledge(B, SiteAck(5, 5), 0, out)
     assert out.sends == []
 
@@ -112,7 +113,7 @@ steps = st.lists(
 @given(steps)
 def test_whatever_the_network_does_words_arrive_in_order_and_once(steps: list[tuple[str, int]]) -> None:
     """Both say things; when the network is fair again, everything said has arrived."""
-    ends = {A: SiteChannels(A, RETRY_AFTER), B: SiteChannels(B, RETRY_AFTER)}
+    ends = {A: PeerChannels(WORDS, RETRY_AFTER), B: PeerChannels(WORDS, RETRY_AFTER)}
     said: dict[int, int] = {A: 0, B: 0}
     heard: dict[int, list[SitePdu]] = {A: [], B: []}
     under_way: list[tuple[int, int, Pdu]] = []
@@ -123,7 +124,7 @@ def test_whatever_the_network_does_words_arrive_in_order_and_once(steps: list[tu
 
     def say(source: int, *words: SitePdu) -> None:
         out = Outbox()
-        ends[source].send([((A + B - source,), each) for each in words], now, out)
+        ends[source].send([(A + B - source, each) for each in words], now, out)
         post(source, out)
 
     def arrive(source: int, to: int, pdu: Pdu) -> None:

@@ -1,7 +1,7 @@
 """A gateway on an embedded system: a member of a group or of a daisy with join protocols on top, as one Endpoint.
 
 What the group delivers goes to the joins; what the joins want broadcast goes to the group; words to fellow gateways
-travel over the group's own network, made reliable by `SiteChannels`. Neither half knows the other.
+travel over the group's own network, made reliable by `PeerChannels`. Neither half knows the other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Message
-from isthmus.core.wire.join import LinkPdu, SiteAck, SiteFrame
+from isthmus.core.wire.join import LinkPdu, SiteAck, SiteFrame, SitePdu
 from isthmus.core.wire.pdu import Pdu
-from isthmus.join.channels import SiteChannels
 from isthmus.join.gateway import JoinGateway
+from isthmus.ordering.channels import Framing, PeerChannels
 from isthmus.ordering.group.window import GroupSettings
+
+WORDS: Framing[SitePdu, SiteFrame] = Framing(SiteFrame, lambda frame: frame.pdus, SiteAck, lambda words: (words,))
+"""What gateways of one site say to each other: all that one step has for a fellow goes as one frame."""
 
 
 def gateway_settings(settings: GroupSettings) -> GroupSettings:
@@ -65,7 +68,7 @@ class GatewayMember:
     def __init__(self, group: Group, gateway: JoinGateway) -> None:
         self.group = group
         self.gateway = gateway
-        self.site = SiteChannels(group.id, group.settings.retry_after)
+        self.site = PeerChannels(WORDS, group.settings.retry_after)
         self._joins = GatewayOutbox()
         self._complete = 0
 
@@ -151,7 +154,7 @@ class GatewayMember:
                 item = out.deliveries[seen]
                 seen += 1
                 if isinstance(item, View):
-                    self.site.view(item.members)
+                    self.site.keep_only(item.members)
                     self.gateway.begin_behind(self.group.cut)
                     self.gateway.view(item, now, joins)
                 else:
@@ -169,7 +172,7 @@ class GatewayMember:
             if not relays and not confirms and seen == len(out.deliveries) and settled == len(out.settled):
                 break
         out.carried.extend(joins.carried)
-        self.site.send(joins.site, now, out)
+        self.site.send([(fellow, pdu) for fellows, pdu in joins.site for fellow in fellows], now, out)
         out.links.extend(joins.links)
         joins.clear()
 
@@ -181,6 +184,7 @@ class GatewayMember:
     def invariants(self) -> None:
         self.group.invariants()
         self.gateway.invariants()
+        self.site.invariants()
 
     def fork(self) -> Self:
         return deepcopy(self)

@@ -22,7 +22,6 @@ Scenario: TypeAlias = Literal[
     "turnover",
     "striped cuts",
     "fifo cuts",
-    "log cuts",
     "mixed cuts",
     "answers",
     "restarts",
@@ -246,7 +245,6 @@ def standard_join(scenario: Scenario) -> Source:
         "turnover": _sites("causal", "causal") + causal + _TURNOVER,
         "striped cuts": _slow_pair("causal") + causal + _CUTS,
         "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
-        "log cuts": _slow_pair("total") + causal + _CUTS,
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
         "restarts": _sites("causal", "causal", gateways=2, more=', "p3"').replace(
             "gateways =", 'journal = "kept"\ngateways ='

@@ -21,10 +21,11 @@ from isthmus.core.message import Addressed, Batch
 from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.tree import Cluster, Hierarchy, Place
-from isthmus.ordering.addressed.channels import HopChannels
+from isthmus.ordering.addressed.channels import HOPS
 from isthmus.ordering.addressed.coordinator import CoordinatorDelivery
 from isthmus.ordering.addressed.delivery import CausalDelivery, Held, Onward
 from isthmus.ordering.addressed.rst import RstDelivery
+from isthmus.ordering.channels import PeerChannels
 
 Hops: TypeAlias = list[tuple[ProcessId, Hop]]
 
@@ -153,7 +154,7 @@ class ClusterProcess:
         self.id = owner
         self.settings = settings or ClusterSettings()
         self.relay = Relay(owner, tree)
-        self.channels = HopChannels(self.settings.retry_after)
+        self.channels = PeerChannels(HOPS, self.settings.retry_after)
         self._last_seq = 0
 
     # Application side

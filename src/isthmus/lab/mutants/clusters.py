@@ -10,15 +10,15 @@ from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop, HopFrame
 from isthmus.hierarchy.clusters.process import Hops, Relay
 from isthmus.lab.mutants.mutant import mutant, part_of
-from isthmus.ordering.addressed.channels import HopChannels
 from isthmus.ordering.addressed.coordinator import CoordinatorDelivery
 from isthmus.ordering.addressed.delivery import Held, Onward, Rank
 from isthmus.ordering.addressed.rst import RstDelivery, merged
+from isthmus.ordering.channels import PeerChannels
 
 # The originals that mutants build on, taken before anything is replaced.
 _missing, _send, _deliver = RstDelivery._missing, RstDelivery.send, RstDelivery._deliver
 _name_peers, _hand_up = Relay._name_peers, Relay._hand_up
-_accept = HopChannels.accept
+_accept = PeerChannels.accept
 
 
 # Matrices
@@ -194,16 +194,16 @@ def _relayed_twice(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
 # Channels
 
 
-@mutant("channel-duplicates", of=HopChannels.accept, scenario="coordinators")
-def _duplicates_accepted(self: HopChannels, peer: ProcessId, frame: HopFrame) -> list[Hop]:
+@mutant("channel-duplicates", of=PeerChannels.accept, scenario="coordinators")
+def _duplicates_accepted(self: PeerChannels[Hop, HopFrame], peer: ProcessId, frame: HopFrame) -> list[Hop]:
     """A frame that comes twice is taken twice."""
     incoming = self._from.get(peer)
     known = incoming is not None and frame.number <= incoming.received
     return [*_accept(self, peer, frame), *(frame.hops if known else ())]
 
 
-@mutant("channel-gaps", of=HopChannels.accept, scenario="coordinators")
-def _gaps_accepted(self: HopChannels, peer: ProcessId, frame: HopFrame) -> list[Hop]:
+@mutant("channel-gaps", of=PeerChannels.accept, scenario="coordinators")
+def _gaps_accepted(self: PeerChannels[Hop, HopFrame], peer: ProcessId, frame: HopFrame) -> list[Hop]:
     """A gap in the numbers is not waited for."""
     incoming = self._from.get(peer)
     if incoming is not None and frame.number > incoming.received + 1:
@@ -211,8 +211,8 @@ def _gaps_accepted(self: HopChannels, peer: ProcessId, frame: HopFrame) -> list[
     return _accept(self, peer, frame)
 
 
-@mutant("channel-never-again", of=HopChannels.wake, scenario="clusters")
-def _never_again(self: HopChannels, now: Nanos, out: Outbox) -> None:
+@mutant("channel-never-again", of=PeerChannels.wake, scenario="clusters")
+def _never_again(self: PeerChannels[Hop, HopFrame], now: Nanos, out: Outbox) -> None:
     """Nothing is sent again when no acknowledgement comes."""
     if self._due is not None and now >= self._due:
         self._due = now + self._retry_after

@@ -135,7 +135,7 @@ def _final_carried_again(
     _begin_export(self, {}, links, out)
 
 
-@mutant("late-carried-again", of=Export.delivered, scenario="log cuts")
+@mutant("late-carried-again", breaks="fifo", of=Export.delivered, scenario="mixed cuts")
 def _late_deliveries_carried_again(self: Export, messages: Sequence[Message], out: GatewayOutbox) -> None:
     """What is delivered late is carried although the far side has it."""
     runs = self.outstanding.add(messages)
