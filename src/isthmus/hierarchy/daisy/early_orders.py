@@ -108,22 +108,14 @@ class SeatOrder(CausalOrder):
             if isinstance(way, Causes):
                 yield from zip(self._behind[rank], way.group, strict=False)
 
-    def _deliver(self, candidates: list[Batch], ready: list[Batch]) -> None:
-        queue = deque(candidates)
-        while queue:
-            batch = queue.popleft()
-            rank = self._ranks[batch.sender]
-            unmet = self._unmet(rank, batch)
-            if unmet is not None:
-                self.held.park(*unmet, batch)
-                continue
-            ready.append(batch)
-            for message in batch.messages:
-                self.latest[message.origin] = max(message.seq, self.latest.get(message.origin, 0))
-                queue.extend(self.held.release(self._size + message.origin, message.seq))
-            beyond = self._beyond[rank]
-            beyond.add(batch.number)
-            while self.delivered[rank] + 1 in beyond:
-                self.delivered[rank] += 1
-                beyond.remove(self.delivered[rank])
-            queue.extend(self.held.release(rank, self.delivered[rank]))
+    def _note_delivered(self, rank: int, batch: Batch) -> list[Batch]:
+        released: list[Batch] = []
+        for message in batch.messages:
+            self.latest[message.origin] = max(message.seq, self.latest.get(message.origin, 0))
+            released += self.held.release(self._size + message.origin, message.seq)
+        beyond = self._beyond[rank]
+        beyond.add(batch.number)
+        while self.delivered[rank] + 1 in beyond:
+            self.delivered[rank] += 1
+            beyond.remove(self.delivered[rank])
+        return released + self.held.release(rank, self.delivered[rank])

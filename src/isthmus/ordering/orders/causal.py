@@ -11,41 +11,16 @@ and release.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-
 from isthmus.core.clocks import dominates, first_excess
 from isthmus.core.endpoint import Hold
-from isthmus.core.holdback import HoldBack
-from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
+from isthmus.ordering.orders.holding import HoldingOrder
 
 
-class CausalOrder:
-    """`delivered` and `safe` count batches by rank; `held` parks a batch under what it waits for.
+class CausalOrder(HoldingOrder):
+    """A batch waits for as many batches of everybody as its stamp says."""
 
-    Key r of the hold-back queue is "delivered of rank r", key n + r is "safe of rank r".
-    """
-
-    __slots__ = ("_members", "_own_rank", "_ranks", "_size", "delivered", "held", "safe_counts")
-
-    def __init__(self) -> None:
-        self.delivered: list[int] = []
-        self.safe_counts: list[int] = []
-        self.held: HoldBack[int, Batch] = HoldBack()
-        self._members: tuple[ProcessId, ...] = ()
-        self._ranks: dict[ProcessId, int] = {}
-        self._own_rank = 0
-        self._size = 0
-
-    def install(self, members: Sequence[ProcessId], own_rank: int, counts: Sequence[int]) -> None:
-        self.delivered = list(counts)
-        self.safe_counts = list(counts)
-        self.held.clear()
-        self._members = tuple(members)
-        self._ranks = {member: rank for rank, member in enumerate(members)}
-        self._own_rank = own_rank
-        self._size = len(members)
+    __slots__ = ()
 
     def stamp(self, number: int) -> list[int]:
         stamp = self.delivered.copy()
@@ -74,13 +49,6 @@ class CausalOrder:
             self.safe(key, level, ready)
         self._deliver([batch], ready)
 
-    def safe(self, rank: int, count: int, ready: list[Batch]) -> None:
-        if count <= self.safe_counts[rank]:
-            return
-        self.safe_counts[rank] = count
-        if self.held:
-            self._deliver(self.held.release(self._size + rank, count), ready)
-
     def finish(self, ready: list[Batch]) -> None:
         """With uniform delivery everything comes out. With fast delivery a batch whose cause died with its
         only holders stays held, at every survivor alike, until the next view drops it."""
@@ -89,16 +57,7 @@ class CausalOrder:
         self.safe_counts = [max(batch.number for batch in held)] * self._size if held else self.safe_counts
         self._deliver(held, ready)
 
-    def waiting(self) -> Iterator[Hold]:
-        for key, level, batch in self.held.waiting():
-            yield self._hold(key, level, batch)
-
-    def _hold(self, key: int, level: int, batch: Batch) -> Hold:
-        reason = "delivered" if key < self._size else "safe"
-        return Hold(batch, reason, self._members[key % self._size], level)
-
     def _unmet(self, rank: int, batch: Batch) -> tuple[int, int] | None:
-        """The first thing that this batch has to wait for, as (key, level)."""
         missing = first_excess(batch.stamp, self.delivered)
         if missing >= 0:
             return missing, batch.stamp[missing]
@@ -106,17 +65,6 @@ class CausalOrder:
             return self._size + rank, batch.number
         return None
 
-    def _deliver(self, candidates: list[Batch], ready: list[Batch]) -> None:
-        """Deliver what can be, then look again at whatever waited for it, until nothing moves."""
-        queue = deque(candidates)
-        while queue:
-            batch = queue.popleft()
-            rank = self._ranks[batch.sender]
-            unmet = self._unmet(rank, batch)
-            if unmet is not None:
-                self.held.park(*unmet, batch)
-                continue
-            self.delivered[rank] = batch.number
-            ready.append(batch)
-            if self.held:
-                queue.extend(self.held.release(rank, batch.number))
+    def _note_delivered(self, rank: int, batch: Batch) -> list[Batch]:
+        self.delivered[rank] = batch.number
+        return self.held.release(rank, batch.number)

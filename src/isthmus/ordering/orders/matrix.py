@@ -12,32 +12,23 @@ batches is in the matrix. Cost: n² integers per batch on the wire, and as many 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from isthmus.core.endpoint import Hold
-from isthmus.core.holdback import HoldBack
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
+from isthmus.ordering.orders.holding import HoldingOrder
 
 
-class MatrixOrder:
-    """One member's part in one view. `sent` is the matrix, row after row; `delivered` counts the batches to here.
+class MatrixOrder(HoldingOrder):
+    """One member's part in one view. `sent` is the matrix, row after row; `delivered` counts the batches to here."""
 
-    Key r of the hold-back queue is "delivered here of rank r", key n + r is "safe of rank r".
-    """
-
-    __slots__ = ("_members", "_own_rank", "_ranks", "_size", "delivered", "held", "safe_counts", "sent")
+    __slots__ = ("sent",)
 
     def __init__(self, members: Sequence[ProcessId], own_rank: int) -> None:
-        self._members = tuple(members)
-        self._ranks = {member: rank for rank, member in enumerate(members)}
-        self._own_rank = own_rank
-        self._size = len(members)
+        super().__init__()
+        self.install(members, own_rank, [0] * len(members))
         self.sent = [0] * self._size**2
-        self.delivered = [0] * self._size
-        self.safe_counts = [0] * self._size
-        self.held: HoldBack[int, Batch] = HoldBack()
 
     def stamp(self, receivers: Iterable[int]) -> list[int]:
         """The stamp of a batch of this process, which goes to the members of these ranks now."""
@@ -63,22 +54,7 @@ class MatrixOrder:
             self.held.park(*unmet, batch)
             holds.append(self._hold(*unmet, batch))
 
-    def safe(self, rank: int, count: int, ready: list[Batch]) -> None:
-        """Enough members hold the first `count` batches of a sender."""
-        if count > self.safe_counts[rank]:
-            self.safe_counts[rank] = count
-            self._deliver(self.held.release(self._size + rank, count), ready)
-
-    def waiting(self) -> Iterator[Hold]:
-        for key, level, batch in self.held.waiting():
-            yield self._hold(key, level, batch)
-
-    def _hold(self, key: int, level: int, batch: Batch) -> Hold:
-        reason = "delivered" if key < self._size else "safe"
-        return Hold(batch, reason, self._members[key % self._size], level)
-
     def _unmet(self, rank: int, batch: Batch) -> tuple[int, int] | None:
-        """The first thing that this batch has to wait for, as (key, level)."""
         for member, sent in enumerate(batch.stamp[self._own_rank :: self._size]):
             before = sent - 1 if member == rank else sent
             if before > self.delivered[member]:
@@ -87,20 +63,10 @@ class MatrixOrder:
             return self._size + rank, batch.number
         return None
 
-    def _deliver(self, candidates: list[Batch], ready: list[Batch]) -> None:
-        """Deliver what can be, then look again at whatever waited for it, until nothing moves."""
-        queue = deque(candidates)
-        while queue:
-            batch = queue.popleft()
-            rank = self._ranks[batch.sender]
-            unmet = self._unmet(rank, batch)
-            if unmet is not None:
-                self.held.park(*unmet, batch)
-                continue
-            self.delivered[rank] += 1
-            self._learn(batch)
-            ready.append(batch)
-            queue.extend(self.held.release(rank, self.delivered[rank]))
+    def _note_delivered(self, rank: int, batch: Batch) -> list[Batch]:
+        self.delivered[rank] += 1
+        self._learn(batch)
+        return self.held.release(rank, self.delivered[rank])
 
     def _learn(self, batch: Batch) -> None:
         """Whoever delivers a batch knows from then on what its sender knew."""
