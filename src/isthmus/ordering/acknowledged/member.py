@@ -45,12 +45,12 @@ class AcknowledgingMember(GroupMember, ABC):
     """
 
     order: AcknowledgingOrder
+    order_type: type[AcknowledgingOrder]
 
     def __init__(
         self,
         owner: ProcessId,
         members: Sequence[ProcessId],
-        order: type[AcknowledgingOrder],
         acknowledged: AcknowledgedSettings,
         settings: GroupSettings | None = None,
         now: Nanos = 0,
@@ -66,7 +66,7 @@ class AcknowledgingMember(GroupMember, ABC):
         self._ask_at: dict[ProcessId, Nanos] = {}
         # Quorums decide nothing here: everybody has to have a PDU.
         settings = replace(settings or GroupSettings(), uniform=False)
-        super().__init__(owner, members, lambda: order(acknowledged), settings, now, joining=joining)
+        super().__init__(owner, members, lambda: self.order_type(acknowledged), settings, now, joining=joining)
 
     # Sending
 
@@ -239,17 +239,7 @@ class AcknowledgingMember(GroupMember, ABC):
 class PartiallyOrderingMember(AcknowledgingMember):
     """PO on MC: what is missing is fetched from its sender, and nothing else."""
 
-    def __init__(
-        self,
-        owner: ProcessId,
-        members: Sequence[ProcessId],
-        acknowledged: AcknowledgedSettings,
-        settings: GroupSettings | None = None,
-        now: Nanos = 0,
-        *,
-        joining: bool = False,
-    ) -> None:
-        super().__init__(owner, members, PartialOrder, acknowledged, settings, now, joining=joining)
+    order_type = PartialOrder
 
     def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
         batch = self._stamped(messages, now, out)
@@ -276,6 +266,7 @@ class TotallyOrderingMember(AcknowledgingMember):
     """
 
     order: TotallyOrdering
+    order_type = TotallyOrdering
 
     def __init__(
         self,
@@ -290,7 +281,7 @@ class TotallyOrderingMember(AcknowledgingMember):
         self._seek_at: Nanos | None = None
         self._seeks = 0
         self._seekers: dict[ProcessId, tuple[int, int, int]] = {}
-        super().__init__(owner, members, TotallyOrdering, acknowledged, settings, now, joining=joining)
+        super().__init__(owner, members, acknowledged, settings, now, joining=joining)
         group = self.membership
         self.membership = LogMembership(owner, group.view, self, self.detector, group.retry_after, group.keepers)
 
@@ -434,5 +425,5 @@ def make_member(
     *,
     joining: bool = False,
 ) -> AcknowledgingMember:
-    kind = TotallyOrderingMember if protocol == "to" else PartiallyOrderingMember
-    return kind(owner, members, acknowledged, settings, now, joining=joining)
+    member = TotallyOrderingMember if protocol == "to" else PartiallyOrderingMember
+    return member(owner, members, acknowledged, settings, now, joining=joining)
