@@ -26,6 +26,7 @@ from isthmus.core.wire.join import (
     SiteResume,
     SiteState,
 )
+from isthmus.join.half import Half
 from isthmus.join.outgoing import Outstanding, Run, beyond
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import Recovered
@@ -37,7 +38,7 @@ _LIFE_BITS = 40
 """Above the count is the life of the sending site: one that was started again must not open an epoch a second time."""
 
 
-class Export:
+class Export(Half):
     """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
 
     `_came_in` is, per origin, the last message that came in by this join; `_untold`, per own link, those of them that
@@ -45,17 +46,14 @@ class Export:
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
-        self.plan = plan
-        self.owner = owner
+        super().__init__(plan, owner)
         self.epoch = self._first_epoch = FIRST_EPOCH | life_of(owner) << _LIFE_BITS
         self.opening = False
         self.outstanding = Outstanding()
-        self.fellows: tuple[ProcessId, ...] = plan.fellows
         self.colleagues: tuple[ProcessId, ...] = ()
         self.links_up: dict[LinkId, bool] = {end.link: True for end in plan.links}
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
-        self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._came_in: dict[ProcessId, int] = {}
         self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
         self._out: GatewayOutbox | None = None
@@ -90,14 +88,6 @@ class Export:
     # Who is who
 
     @property
-    def leader(self) -> ProcessId:
-        return self.fellows[0] if self.fellows else self.owner
-
-    @property
-    def leads(self) -> bool:
-        return self.leader == self.owner
-
-    @property
     def sequencer(self) -> ProcessId:
         """Who leads this epoch. It may have been opened in a view that has not come here yet."""
         return next((fellow for fellow in self.fellows if self._opened_by(fellow, self.epoch)), self.leader)
@@ -109,9 +99,6 @@ class Export:
 
     def is_mine(self, link: LinkId) -> bool:
         return link in self._my_links
-
-    def _others(self) -> tuple[ProcessId, ...]:
-        return tuple(fellow for fellow in self.fellows if fellow != self.owner)
 
     # What happens at this gateway
 
@@ -197,7 +184,7 @@ class Export:
     def _pass_open_on(self, out: GatewayOutbox) -> None:
         out.links.extend((link, Open(self.epoch)) for link in self._my_links if self.links_up[link])
 
-    def opened(self, source: ProcessId, pdu: SiteOpen, out: GatewayOutbox) -> None:
+    def opened(self, pdu: SiteOpen, out: GatewayOutbox) -> None:
         """The leader opens an epoch."""
         if pdu.epoch < self.epoch or (pdu.epoch == self.epoch and not self.opening):
             return

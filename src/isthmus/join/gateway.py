@@ -385,7 +385,7 @@ class JoinGateway:
             elif isinstance(pdu, SiteConfirm):
                 self._confirmed(export.on_confirm(pdu.marks, out, direct=False), out)
             elif isinstance(pdu, SiteOpen):
-                export.opened(source, pdu, out)
+                export.opened(pdu, out)
             elif isinstance(pdu, SiteResume):
                 export.on_resume(source, pdu, out)
             elif isinstance(pdu, SiteLink):

@@ -27,12 +27,13 @@ from isthmus.core.wire.join import (
     SiteState,
 )
 from isthmus.join.export import FIRST_EPOCH
+from isthmus.join.half import Half
 from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import Recovered
 
 
-class Import:
+class Import(Half):
     """`total` counts all that this join ever brought here, `base` how much of it was before this epoch.
 
     `frozen_for` is above `epoch` while a new epoch is being opened; `_asked_for` is the last that the leader was asked
@@ -43,10 +44,8 @@ class Import:
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, outstanding: Outstanding) -> None:
-        self.plan = plan
-        self.owner = owner
+        super().__init__(plan, owner)
         self._sent_out = outstanding
-        self.fellows: tuple[ProcessId, ...] = plan.fellows
         self.epoch = FIRST_EPOCH
         self.frozen_for = 0
         self._asked_for = 0
@@ -66,16 +65,7 @@ class Import:
         self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
         self._settled: dict[ProcessId, int] = {}
         self._before: dict[ProcessId, int] = {}
-        self._my_links = tuple(end.link for end in plan.links if end.near == slot_of(owner))
         self._reported = 0
-
-    @property
-    def leader(self) -> ProcessId:
-        return self.fellows[0] if self.fellows else self.owner
-
-    @property
-    def leads(self) -> bool:
-        return self.leader == self.owner
 
     @property
     def received(self) -> int:
@@ -85,9 +75,6 @@ class Import:
     @property
     def frozen(self) -> bool:
         return self.frozen_for > self.epoch
-
-    def _others(self) -> tuple[ProcessId, ...]:
-        return tuple(fellow for fellow in self.fellows if fellow != self.owner)
 
     def anew(self, fellows: tuple[ProcessId, ...]) -> Import:
         """The import of a gateway that has just come, or has to begin again to be one. Blocks in hand are kept."""
