@@ -185,7 +185,8 @@ def _rest_of_the_view_dropped(self: GroupMember, cut: dict[int, int], out: Outbo
 @mutant("waiting-dropped", of=GroupMember.install)
 def _waiting_messages_dropped(self: GroupMember, decision: Install, now: Nanos, out: Outbox) -> None:
     """Messages that waited for the new view are dropped."""
-    self.window.drop_pending()
+    self.window.pending.clear()
+    self.window.pending_bytes = 0
     _install(self, decision, now, out)
 
 

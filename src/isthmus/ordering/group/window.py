@@ -88,10 +88,6 @@ class SendWindow:
         self.unstable_messages -= len(batch.messages)
         self.unstable_bytes -= sum(len(message.payload) for message in batch.messages)
 
-    def drop_pending(self) -> None:
-        self.pending.clear()
-        self.pending_bytes = 0
-
     def invariants(self) -> None:
         assert 0 <= self.unstable_messages <= self._settings.window_messages, f"{self.unstable_messages} under way"
         assert self.pending_bytes == sum(len(message.payload) for message in self.pending)
