@@ -51,8 +51,5 @@ class HoldBack(Generic[Key, Item]):
     def clear(self) -> None:
         self._parked.clear()
 
-    def __len__(self) -> int:
-        return sum(map(len, self._parked.values()))
-
     def __bool__(self) -> bool:
         return bool(self._parked)

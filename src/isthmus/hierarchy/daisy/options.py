@@ -57,11 +57,6 @@ class DaisyTable(Struct, frozen=True, kw_only=True, tag="daisy"):
         """1 for a single local group."""
         return 1 + max((part.levels for part in self.parts), default=0)
 
-    @property
-    def members(self) -> int:
-        """Of a local group its processes; of a servers' group its seats, one per part."""
-        return len(self.parts) or len(self.processes)
-
     def all_groups(self) -> Iterator[DaisyTable]:
         yield self
         for part in self.parts:
