@@ -44,28 +44,12 @@ _GROUP = """
 kind = "embedded"
 order = "{order}"
 processes = ["p1", "p2", "p3", "p4", "p5", "p6"]
-
+{patience}
 [simulation]
-duration = "1s"
-workload = {{ rate = 5, size = [16, 256], burst = 4, reply = 0.15, reply-depth = 6 }}
+duration = "{duration}"
+workload = {{ rate = {rate}, size = [16, 256], burst = 4, reply = 0.15, reply-depth = 6 }}
 network = {{ delay = {{ mean = "2ms" }}, loss = 0.1, duplication = 0.05, reordering = 0.1 }}
-faults = {{ crashes = 3, partitions = 2, cuts = 2, slow = 1, joins = 2, leaves = 1, swarm = true }}
-"""
-
-
-_STORM = """
-[systems.site]
-kind = "embedded"
-order = "{order}"
-heartbeat = "10ms"
-suspect-after = "60ms"
-processes = ["p1", "p2", "p3", "p4", "p5", "p6"]
-
-[simulation]
-duration = "2s"
-workload = {{ rate = 3, size = [16, 256], burst = 4, reply = 0.15, reply-depth = 6 }}
-network = {{ delay = {{ mean = "2ms" }}, loss = 0.1, duplication = 0.05, reordering = 0.1 }}
-faults = {{ crashes = 4, partitions = 12, cuts = 12, slow = 1, joins = 2, leaves = 1, swarm = true }}
+faults = {{ crashes = {crashes}, partitions = {cuts}, cuts = {cuts}, slow = 1, joins = 2, leaves = 1, swarm = true }}
 """
 
 _SITE = """
@@ -199,12 +183,15 @@ links = [["c/g1", "a/g1"], ["a/g1", "b/g2"]]
 
 def standard_group(order: str) -> Source:
     """The topology of a group of this order."""
-    return _GROUP.format(order=order), f"standard {order} group"
+    text = _GROUP.format(order=order, patience="", duration="1s", rate=5, crashes=3, cuts=2)
+    return text, f"standard {order} group"
 
 
 def stormy_group(order: str) -> Source:
     """A group that is hardly ever left in peace: for what shows only when one view change runs into the next."""
-    return _STORM.format(order=order), f"stormy {order} group"
+    impatient = 'heartbeat = "10ms"\nsuspect-after = "60ms"'
+    text = _GROUP.format(order=order, patience=impatient, duration="2s", rate=3, crashes=4, cuts=12)
+    return text, f"stormy {order} group"
 
 
 def _sites(*orders: str, gateways: int = 3, more: str = "", heartbeat: str = "10ms", suspect: str = "60ms") -> str:
