@@ -24,7 +24,7 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
-from isthmus.lab.counts.rig import SystemRig, run_while
+from isthmus.lab.counts.rig import SystemRig, Tally, run_while
 from isthmus.lab.counts.table import Row, Section, row
 from isthmus.ordering.addressed.delivery import DeliveryName
 from isthmus.planner.clusters import (
@@ -81,7 +81,7 @@ class ClusterRig(SystemRig):
         self.entries: Counter[tuple[ProcessId, int]] = Counter()
         self.header_bytes: Counter[tuple[ProcessId, int]] = Counter()
         self.arrivals: Counter[tuple[ProcessId, int]] = Counter()
-        self.also: Counter[str] = Counter()
+        self.tally = Tally()
         self._weigh = weigh
         self._delivered = 0
         settings = ClusterSettings(retry_after=QUIET)
@@ -89,7 +89,7 @@ class ClusterRig(SystemRig):
 
     def note(self, source: ProcessId, destination: ProcessId, pdu: Pdu) -> None:
         if not isinstance(pdu, HopFrame):
-            self.also["acknowledgement"] += 1
+            self.tally.also["acknowledgement"] += 1
             return
         for hop in pdu.hops:
             message = (hop.message.origin, hop.message.seq)
@@ -137,7 +137,7 @@ def count_matrix() -> list[Row]:
         rig = ClusterRig(even_tree(size, 1, 1, "rst"))
         ids = [rig.send(rig.sites[0], other) for other in rig.sites[1:]]
         rig.rest()
-        rows.append(_row(f"n = {size}", size**2, [rig.entries[each] for each in ids], rig))
+        rows.append(row(f"n = {size}", "entries", size**2, [rig.entries[each] for each in ids], rig.tally))
     return rows
 
 
@@ -149,7 +149,8 @@ def count_cost() -> list[Row]:
         rig = ClusterRig(even_tree(sites, parts, layers, "rst"))
         rig.send_all_pairs()
         setting = f"n = {sites}, one layer" if layers == 1 else f"n = {sites}, b = {parts}, {layers} layers"
-        rows.append(_row(setting, message_cost(sites, parts, layers), [max(rig.entries.values())], rig))
+        worst = max(rig.entries.values())
+        rows.append(row(setting, "entries", message_cost(sites, parts, layers), [worst], rig.tally))
     return rows
 
 
@@ -182,16 +183,6 @@ def count_growth() -> list[Row]:
             expected = message_cost(sites, parts, layers)
             rows.append(row(setting, "entries", expected, [header.entries]))
     return rows
-
-
-def _row(setting: str, expected: int, counted: list[int], rig: ClusterRig) -> Row:
-    return Row(
-        setting=setting,
-        unit="entries",
-        expected=Fraction(expected),
-        counted=Fraction(next((each for each in counted if each != expected), counted[0])),
-        also=dict(rig.also),
-    )
 
 
 # Processing load
@@ -247,16 +238,7 @@ def _rows_of(sites: int, parts: int, layers: int) -> list[Row]:
             ("from above", exact_from_above(*shape), printed_from_above(*shape), load.above),
         ):
             if exact or printed:
-                counted_once = next((each for each in counted if each != exact), counted[0])
-                rows.append(
-                    Row(
-                        setting=f"{what}, {whence}",
-                        unit="loads",
-                        expected=exact,
-                        counted=counted_once,
-                        printed=printed,
-                    )
-                )
+                rows.append(row(f"{what}, {whence}", "loads", exact, counted, printed=printed))
     return rows
 
 

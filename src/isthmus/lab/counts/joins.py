@@ -257,16 +257,18 @@ def within_stretch(limit: Fraction | None, stretch: Nanos = STRETCH) -> Fraction
     return limit * stretch / SECOND
 
 
+def _saturated(setting: str, model: JoinModel, limit: Fraction | None) -> Row:
+    flood = saturate(model)
+    return row(setting, "messages", within_stretch(limit), [flood.delivered_within(STRETCH)], flood.tally)
+
+
 def count_system_rate() -> list[Row]:
     rows = []
     for rate in (5_000_000, 10_000_000, 20_000_000):
         model = JoinModel(
             local_delay=MILLISECOND, local_rate=rate, link_delay=25 * MILLISECOND, message_bits=MESSAGE_BITS
         )
-        flood = saturate(model)
-        setting = f"one link, ibw = {rate // 1_000_000} Mbit/s"
-        expected = within_stretch(system_rate_limit(model))
-        rows.append(row(setting, "messages", expected, [flood.delivered_within(STRETCH)], flood.tally))
+        rows.append(_saturated(f"one link, ibw = {rate // 1_000_000} Mbit/s", model, system_rate_limit(model)))
     return rows
 
 
@@ -280,10 +282,7 @@ def count_join_rate() -> list[Row]:
             link_rate=10_000_000,
             message_bits=MESSAGE_BITS,
         )
-        flood = saturate(model)
-        expected = within_stretch(join_rate_limit(model))
-        setting = f"n_isps = {links}, ebw = 10 Mbit/s"
-        rows.append(row(setting, "messages", expected, [flood.delivered_within(STRETCH)], flood.tally))
+        rows.append(_saturated(f"n_isps = {links}, ebw = 10 Mbit/s", model, join_rate_limit(model)))
     return rows
 
 

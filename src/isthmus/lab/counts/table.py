@@ -55,6 +55,7 @@ def row(
     tally: Tally | None = None,
     *,
     above: bool = False,
+    printed: Fraction | int | None = None,
 ) -> Row:
     """A row for something that was counted several times and has to come out the same each time.
 
@@ -63,4 +64,12 @@ def row(
     counts = [Fraction(each) for each in counted]
     wrong = next((each for each in counts if each != expected), counts[0])
     also = {} if tally is None else dict(sorted(tally.also.items()))
-    return Row(setting=setting, unit=unit, expected=Fraction(expected), counted=wrong, also=also, above=above)
+    return Row(
+        setting=setting,
+        unit=unit,
+        expected=Fraction(expected),
+        counted=wrong,
+        also=also,
+        above=above,
+        printed=None if printed is None else Fraction(printed),
+    )
