@@ -25,5 +25,5 @@ def first_excess(low: Sequence[int], high: Sequence[int]) -> int:
 
 
 def merge(into: list[int], other: Iterable[int]) -> None:
-    """Entrywise maximum, in place."""
+    """Raise every entry of `into` to that of the other vector, in place."""
     into[:] = map(max, into, other)

@@ -48,7 +48,7 @@ class Hold(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A message that is for some processes only, and what brought it here: nothing, if it was sent here."""
+    """A delivery of a message that is for some processes only. `hop` is what brought it; None if it was sent here."""
 
     message: Addressed
     hop: Hop | Batch | None

@@ -12,7 +12,7 @@ _slots_of: dict[type, frozenset[str]] = {}
 
 
 def freeze(value: Any) -> Hashable:
-    """Equal states give equal pictures. Follows fields, containers and cycles; code is not state."""
+    """A hashable value that is equal for equal states. Follows fields, containers and cycles; code is not state."""
     return _freeze(value, [])
 
 

@@ -36,13 +36,13 @@ class Message(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fie
 
 
 class Addressed(Message, frozen=True, gc=False):
-    """A message that is for some processes only, and for these it says so wherever it goes."""
+    """A message that is for some processes only; it carries the list of them."""
 
     destinations: Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
 
 
 class Clocked(Addressed, frozen=True, gc=False):
-    """With its origin's logical clock, which is later than that of every message that was there before it was sent."""
+    """An addressed message with a logical clock, later than the clocks of all messages that its origin had before."""
 
     clock: Number
 

@@ -35,21 +35,21 @@ class SeatState(WirePdu, frozen=True, tag="seat-state"):
 
 
 class SeatReport(WirePdu, frozen=True, tag="seat-report"):
-    """Heartbeat within a servers' group: of each seat's stream, and last of the flush, so much has everybody below."""
+    """Heartbeat within a servers' group: how much of each seat's stream, and last of the flush, everybody below has."""
 
     view: Number
     reported: Vector
 
 
 class Vouch(WirePdu, frozen=True, tag="vouch"):
-    """From the server of a group: am I still? Asked again in the same words until it is answered."""
+    """From the server of a group to its members: am I still your server? Repeated unchanged until it is answered."""
 
     view: Number
     number: Number
 
 
 class Vouched(WirePdu, frozen=True, tag="vouched"):
-    """Answer: in this view you are."""
+    """Answer to `Vouch`: in this view you are our server."""
 
     view: Number
     number: Number
@@ -68,7 +68,7 @@ class Settled(WirePdu, frozen=True, tag="settled"):
 
 
 class Offered(WirePdu, frozen=True, tag="offered"):
-    """To the server of a local group that is a star: the sender's own messages that the group has not had, in order.
+    """To the server of a local group that is a star: the sender's messages that were not multicast yet, in order.
 
     They follow on the one with number `after`, with none left out, though numbers may be: of messages for the dead.
     """
@@ -119,7 +119,7 @@ class HowFar(WirePdu, frozen=True, tag="how-far"):
 
 
 class Finished(WirePdu, frozen=True, tag="finished"):
-    """Answer: up to this number; and in this view of our group these gateways are left."""
+    """Answer to `HowFar`: up to this number; and in this view of our group these gateways are left."""
 
     view: Number
     gateways: Members
@@ -151,7 +151,7 @@ class Halt(WirePdu, frozen=True, tag="halt"):
 
 
 class Over(WirePdu, frozen=True, tag="over"):
-    """Answer to a word of a generation that everybody has left."""
+    """Answer to any PDU of an old generation of the tree: everybody has left that generation."""
 
 
 class Knock(WirePdu, frozen=True, tag="knock"):
@@ -159,7 +159,7 @@ class Knock(WirePdu, frozen=True, tag="knock"):
 
 
 class Welcome(WirePdu, frozen=True, tag="welcome"):
-    """Answer: you are in this generation, which began with this message."""
+    """Answer to `Knock`: you are in this generation; `last` is the message that it began with."""
 
     last: bytes
 
@@ -168,7 +168,7 @@ ChangePdu: TypeAlias = Census | Halt | Over | Knock | Welcome
 
 
 class DaisyFrame(WirePdu, frozen=True, tag="daisy"):
-    """A word within one group of several: the one with this number, as it was formed in this generation."""
+    """A PDU of one group of the daisy: the group with this number in this generation of the tree."""
 
     group: Number
     generation: Number

@@ -52,13 +52,13 @@ class Status(WirePdu, frozen=True, tag="status"):
 
 
 class Join(WirePdu, frozen=True, tag="join"):
-    """From a process outside: let me in."""
+    """From a process that is in no view: take me into the next one."""
 
     process: Number
 
 
 class Leave(WirePdu, frozen=True, tag="leave"):
-    """From a member that has nothing unfinished: let me go."""
+    """From a member that has nothing unfinished: leave me out of the next view."""
 
     view: Number
 

@@ -81,7 +81,7 @@ class SiteOpen(WirePdu, frozen=True, tag="site-open"):
 
 
 class SiteResume(WirePdu, frozen=True, tag="site-resume"):
-    """The epoch may begin: what the far side has, and over which links messages go from now on."""
+    """To the leader of the sending side: the far side has answered. From it: the epoch begins, over these links."""
 
     join: Number
     epoch: Number
@@ -90,7 +90,7 @@ class SiteResume(WirePdu, frozen=True, tag="site-resume"):
 
 
 class SiteLink(WirePdu, frozen=True, tag="site-link"):
-    """A link of mine has changed."""
+    """To all fellows: a link of mine went up or down."""
 
     join: Number
     link: Number
@@ -145,7 +145,7 @@ class SiteFreeze(WirePdu, frozen=True, tag="site-freeze"):
 
 
 class SiteFrozen(WirePdu, frozen=True, tag="site-frozen"):
-    """Answer: the latest epoch that has begun here, behind what it began, and all that I ever broadcast."""
+    """Answer to `SiteFreeze`: the latest epoch that has begun here, what it began behind, and all I ever broadcast."""
 
     join: Number
     epoch: Number
@@ -210,7 +210,7 @@ SitePdu: TypeAlias = (
 
 
 class SiteFrame(WirePdu, frozen=True, tag="site-frame"):
-    """Words to a fellow, numbered, because the network inside a site loses and reorders like any other."""
+    """PDUs to a fellow gateway, numbered, because the network inside a site loses and reorders like any other."""
 
     number: Number
     pdus: Annotated[list[SitePdu], Meta(max_length=1 << 16)]
