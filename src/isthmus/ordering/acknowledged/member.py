@@ -110,18 +110,18 @@ class AcknowledgingMember(GroupMember, ABC):
         super()._on_status(link, replace(status, sent=0), now, out)
 
     def _has_sent(self, sender: ProcessId, count: int, now: Nanos, out: Outbox) -> None:
-        """This member says that it has sent so many PDUs."""
+        """A member says how many PDUs it has sent: those that are not here are missing."""
         self._exists(sender, count, now)
 
     def _named(self, batch: Batch, now: Nanos) -> None:
-        """What this PDU says of others: what its sender had exists."""
+        """Learn from a PDU's stamp which PDUs of others exist: whatever its sender had."""
         self._exists(batch.sender, batch.number, now)
         for member, expected in zip(self.view.members, batch.stamp, strict=False):
             if member != batch.sender:
                 self._exists(member, expected - 1, now)
 
     def _exists(self, sender: ProcessId, number: int, now: Nanos) -> None:
-        """Somebody says that there are PDUs of this member up to here."""
+        """Note that there are PDUs of a member up to this number, and begin to ask for those that are not here."""
         stream = self.incoming.get(sender)
         if stream is None or number <= stream.received:
             return
@@ -131,7 +131,7 @@ class AcknowledgingMember(GroupMember, ABC):
 
     @abstractmethod
     def _lost(self, sender: ProcessId, stream: Incoming[Batch]) -> int:
-        """What is not here of this member's PDUs up to this number is lost, and not late."""
+        """The number up to which PDUs of this member that are not here are lost for certain, and not only late."""
 
     def _ask(self, now: Nanos, out: Outbox) -> None:
         """Ask for each gap once, when it shows, and for all that is missing when nothing has come for too long.
@@ -342,7 +342,7 @@ class TotallyOrderingMember(AcknowledgingMember):
             self._hear(rank, count, out, is_pdu=False)
 
     def _lost(self, sender: ProcessId, stream: Incoming[Batch]) -> int:
-        """On 1C nothing is late."""
+        """On 1C nothing is late: what is not here when later PDUs are was lost."""
         return self._exist[sender]
 
     # Back to the failure point
@@ -362,7 +362,7 @@ class TotallyOrderingMember(AcknowledgingMember):
             self._seek(now, out)
 
     def _seek(self, now: Nanos, out: Outbox) -> None:
-        """Ask the sender of what is missing where it stands, then everybody, and at last everybody to agree."""
+        """Ask where a missing PDU stands in the log: first its sender, then everybody; at last have all agree on it."""
         self._seeks = 0 if self._seek_at is None else self._seeks + 1
         self._seek_at = now + self.settings.retry_after
         if self._seeks >= MOST_SEEKS:
@@ -402,7 +402,7 @@ class TotallyOrderingMember(AcknowledgingMember):
         self._seekers.clear()
 
     def go_back(self, now: Nanos) -> None:
-        """Nobody knows where something stood: have the cluster re-formed. Heartbeats tell the others that it must."""
+        """Nobody knows where a lost PDU stood: begin a new view that agrees on it. Heartbeats tell the others so."""
         if not self.membership.highest_ballot:
             self.membership.heard_of(1)
             self._next_tick = now

@@ -115,7 +115,7 @@ class AcknowledgingOrder(ABC):
         return len(self._own_data) < room
 
     def stamp(self, number: int) -> list[int]:
-        """Transmission action: A, then BUF."""
+        """The stamp of the PDU that is sent now: the next PDU expected of each member, then the free buffers."""
         self.told = list(self.expected)
         return [*self.expected, self.buffers - self.used]
 
@@ -124,7 +124,7 @@ class AcknowledgingOrder(ABC):
             self._own_data.append(batch.number)
 
     def has_news(self) -> bool:
-        """Nothing has to go out at once: `owes` is what a timer waits for."""
+        """Always False: no PDU has to go out at once. `owes` says whether an empty one has to go out after a while."""
         return False
 
     def owes(self) -> bool:
@@ -152,7 +152,7 @@ class AcknowledgingOrder(ABC):
         return None
 
     def accept(self, rank: int, batch: Batch, ready: list[Batch]) -> None:
-        """Receipt action: the PDU satisfies the receipt condition."""
+        """Log a PDU that satisfies the receipt condition, and deliver what it acknowledges."""
         number = batch.number
         assert number == self.expected[rank], f"number {number} of {rank}, expected {self.expected[rank]}"
         size = len(self.members)
@@ -184,7 +184,7 @@ class AcknowledgingOrder(ABC):
     # Pre-acknowledgement and acknowledgement
 
     def seen_by_all(self, rank: int) -> int:
-        """minAL_j: everybody has the PDUs of this member below."""
+        """The paper's minAL_j: everybody has the PDUs of this member with smaller numbers."""
         return min(row[rank] for row in self.knows)
 
     def known_to_all(self, rank: int) -> int:
@@ -211,11 +211,11 @@ class AcknowledgingOrder(ABC):
                 self._reached("acknowledge", rank, batch, ready)
 
     def may_pre_acknowledge(self, rank: int, batch: Batch) -> bool:
-        """PACK condition."""
+        """The PACK condition: everybody is known to have this PDU."""
         return batch.number < self.seen_by_all(rank)
 
     def may_acknowledge(self, rank: int, batch: Batch) -> bool:
-        """ACK condition."""
+        """The ACK condition: everybody is known to know that everybody has this PDU."""
         return batch.number < self.known_to_all(rank)
 
     def _pre_acknowledged(self, rank: int, batch: Batch, ready: list[Batch]) -> None:
@@ -243,7 +243,7 @@ class AcknowledgingOrder(ABC):
     # The group layer
 
     def safe(self, rank: int, count: int, ready: list[Batch]) -> None:  # noqa: B027 - there is nothing to override
-        """Quorums are not asked: everybody has to have a PDU."""
+        """Nothing to do: quorums play no part where everybody has to have a PDU."""
 
     def close(self, order: Sequence[int]) -> None:
         """The view ends. What arrives from now on is what others had; `order` is the log that was agreed on."""

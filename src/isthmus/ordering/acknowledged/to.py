@@ -22,9 +22,9 @@ from isthmus.ordering.acknowledged.receipts import AcknowledgingOrder
 from isthmus.ordering.group.membership import Attempt, Membership
 
 MAX_PLACES = 1024
-"""Places told in one answer."""
+"""The most places of the log that one answer lists."""
 MAX_HEARD = 4096
-"""What is heard behind a failure point, in PDUs. More is as good as lost."""
+"""The most PDUs that are kept behind a missing one. More are as good as lost."""
 
 
 class TotallyOrdering(AcknowledgingOrder):
@@ -175,7 +175,7 @@ class TotallyOrdering(AcknowledgingOrder):
         return first, ranks[:MAX_PLACES]
 
     def follow(self, first: int, ranks: Sequence[int], ready: list[Batch]) -> None:
-        """Somebody who is sure says how the log goes on."""
+        """Take over from a member that is sure how the log goes on."""
         if first <= self.sure() and first + len(ranks) > self._known_from + len(self._known):
             self._known_from, self._known = first, ranks
             self.mend(ready)
@@ -250,7 +250,7 @@ class TotallyOrdering(AcknowledgingOrder):
         self._unanswered.append(self._places.popleft())
 
     def _answer(self, place: list[int]) -> bool:
-        """Once everybody's word on the PDU there and on all before it is in the log: the log up to the last such word.
+        """If everybody has spoken of this place of the log, note in `needed` what others wait to hear. Says whether so.
 
         A word may stand behind PDUs that its sender did not have when it made it, our own too; those are told along.
         Who does not speak of this place speaks of no later one, so nothing is looked at twice: a search of the log for
@@ -324,7 +324,7 @@ class LogMembership(Membership):
 
 
 def _speaks_of(place: Sequence[int], member: int, stamp: Sequence[int]) -> bool:
-    """Whether a member that says this has all that the log has up to there. Its own it has anyway."""
+    """Whether a member with this stamp has all PDUs of the log up to `place`. Its own it has anyway."""
     return all(told >= count for each, (told, count) in enumerate(zip(stamp, place, strict=False)) if each != member)
 
 

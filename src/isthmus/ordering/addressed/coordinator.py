@@ -47,7 +47,7 @@ class CoordinatorDelivery:
             self._pass_on(hop, onward)
 
     def _pass_on(self, hop: Hop, onward: Onward) -> None:
-        """At the coordinator: this is the next of the one sequence."""
+        """At the coordinator: pass a message on as the next one of the single sequence."""
         onward.append((hop.target, hop))
 
     def waiting(self) -> Iterator[Held]:
@@ -55,4 +55,4 @@ class CoordinatorDelivery:
         return iter(())
 
     def invariants(self) -> None:
-        """Nothing is kept that could be wrong."""
+        """Nothing to check: no state is kept here."""

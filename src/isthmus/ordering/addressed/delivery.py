@@ -16,7 +16,7 @@ from isthmus.core.wire.clusters import Hop
 DeliveryName: TypeAlias = Literal["rst", "coordinator"]
 Rank: TypeAlias = int
 Onward: TypeAlias = list[tuple[Rank, Hop]]
-"""Hops for the channels: to which member."""
+"""Hops that are to be sent, each with the rank of the member that it goes to."""
 
 
 class Held(NamedTuple):

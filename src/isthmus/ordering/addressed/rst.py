@@ -62,7 +62,7 @@ class RstDelivery:
                     self.held.park(*cause, released)
 
     def _missing(self, hop: Hop) -> tuple[Rank, int] | None:
-        """A member, and how many of its messages have to be delivered here first."""
+        """What this hop waits for: a member, and how many of its messages have to be delivered here first."""
         own = self._rank
         for member, (row, delivered) in enumerate(zip(hop.rows, self.delivered, strict=True)):
             if row[own] > delivered:
@@ -90,7 +90,7 @@ class RstDelivery:
 
 @cache
 def _nothing_sent(size: int) -> tuple[int, ...]:
-    """One object for all members: whether a row has changed is then seen without a look into it."""
+    """A row of zeros, one shared object: whether a row has changed is then seen without comparing its entries."""
     return (0,) * size
 
 

@@ -18,7 +18,7 @@ from isthmus.core.ids import Nanos, ProcessId
 
 
 class Numbered(Protocol):
-    """What a stream can carry: batches of a group, frames between fellow gateways."""
+    """Anything with a number, which a stream can carry: batches of a group, frames between fellow gateways."""
 
     @property
     def number(self) -> int: ...
@@ -175,7 +175,7 @@ class Incoming(Generic[Item]):
             yield after + 1, last
 
     def end_at(self, cut: int) -> None:
-        """The view ended at `cut`: nothing beyond it ever counted."""
+        """The view ended with number `cut` of this stream: forget what lies beyond."""
         self.log.drop_after(cut)
         self.early.clear()
         self.received = self.seen = cut

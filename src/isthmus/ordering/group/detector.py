@@ -34,7 +34,7 @@ class FailureDetector:
             self._heard[peer] = now
 
     def report(self, peer: ProcessId, suspects: Iterable[ProcessId]) -> None:
-        """What `peer` says that it cannot hear."""
+        """Note which members `peer` suspects."""
         if peer in self._heard:
             self._reports[peer] = tuple(suspects)
 

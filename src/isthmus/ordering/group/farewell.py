@@ -15,7 +15,7 @@ from isthmus.core.wire.pdu import Pdu
 
 
 class Farewell:
-    """`still_behind` are those of the next view who may not know that it has begun."""
+    """Passes the decision on to `still_behind`: members of the next view that may not know that it has begun."""
 
     __slots__ = ("decision", "reason", "still_behind", "until")
 

@@ -144,7 +144,7 @@ class GroupMember:
         self._settle(now, out)
 
     def _on_other(self, link: LinkId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
-        """Words of a kind that this one does not know are for kinds of members that do."""
+        """Take a PDU that only other kinds of members know: nothing happens here, subclasses override this."""
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         if self.stopped or now < self._next_tick:
@@ -217,7 +217,7 @@ class GroupMember:
         self._learn_safe(batch.sender, batch.safe, out)
 
     def _hand_over(self, rank: int, batch: Batch, out: Outbox) -> None:
-        """The next batch of a stream, to the order."""
+        """Give the next batch of a stream to the order, and deliver what the order releases."""
         ready: list[Batch] = []
         if self._safe_on_arrival[rank]:
             self.order.safe(rank, batch.number, ready)
@@ -304,7 +304,7 @@ class GroupMember:
         out.sends.append((self._peers, status))
 
     def _free_own(self, out: Outbox) -> None:
-        """Own batches that became stable: the window moves."""
+        """Forget own batches that became stable, and so let the application send more."""
         log = self.outgoing.log
         stable = self.stability.stable(self.id)
         if stable < log.first:

@@ -108,7 +108,7 @@ class Membership:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing promised, nothing accepted: the state at the start of a view."""
+        """Reset to the state at the start of a view: nothing promised, nothing accepted."""
         self.promised = 0
         self.highest_ballot = 0
         self.accepted_ballot = 0
@@ -127,7 +127,7 @@ class Membership:
 
     @property
     def blocked(self) -> bool:
-        """A change is under way that this process has promised itself to."""
+        """Whether this process has promised to take part in a view change: it delivers nothing until that ends."""
         return self.promised > 0 or self.goal is not None
 
     def enter(self, view: View, decision: Install) -> None:
@@ -235,7 +235,7 @@ class Membership:
     # Member
 
     def may_say(self, source: ProcessId, pdu: Pdu) -> bool:
-        """Whether this counts from somebody who is not in the view (or pretends to be this process)."""
+        """Whether a PDU is taken from its sender: some are only taken from members of the view, none from oneself."""
         view, decision = self.view, self.decision
         if source == self.owner:
             return False
@@ -283,7 +283,7 @@ class Membership:
                 self._yield_to_other(now)
 
     def heard_of(self, ballot: int) -> None:
-        """Somebody in this view knows of this ballot."""
+        """Note a ballot that somebody in this view knows of: our own next one has to be higher."""
         self.highest_ballot = max(self.highest_ballot, ballot)
 
     def behind(self, source: ProcessId, pdu: Status, out: Outbox) -> None:
@@ -296,7 +296,7 @@ class Membership:
             out.sends.append(((source,), Excluded(self.view.number)))
 
     def stored(self, now: Nanos, out: Outbox) -> None:
-        """Batches that a change waits for may have come."""
+        """Go on with a view change that waits for batches: some have come."""
         if self.goal is not None and not self._missing(self.goal.proposal):
             self._pursue(now, out)
             return

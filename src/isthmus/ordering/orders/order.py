@@ -19,7 +19,7 @@ from isthmus.ordering.orders.total import TotalOrder
 
 
 class Order(Protocol):
-    """State of one view. `install` comes first; a view ends with `finish`."""
+    """What one order knows in one view. `install` begins a view, `finish` ends it."""
 
     def install(self, members: Sequence[ProcessId], own_rank: int, counts: Sequence[int]) -> None:
         """A view begins. Of the member of rank r everything up to `counts[r]` has been delivered, everywhere."""

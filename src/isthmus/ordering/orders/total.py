@@ -107,7 +107,7 @@ class TotalOrder:
                 yield self._why(rank, batch)
 
     def _why(self, rank: int, batch: Batch) -> Hold:
-        """Its own safety, or a place, or that of the place, or whatever comes first in the order."""
+        """What a batch waits for: to be safe, to have a place, for that place to be safe, or for those before it."""
         if batch.number > self._safe[rank]:
             return Hold(batch, "safe", batch.sender, batch.number)
         if batch.number > self._placed[rank]:
