@@ -66,20 +66,20 @@ class Export(Half):
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
 
     def start(self, fellows: tuple[ProcessId, ...]) -> None:
-        """The beginning of everything: the links of all who are there are taken to work."""
+        """Begin at the start of the system: the links of all gateways that are there are taken to work."""
         self.fellows = fellows
         present = set(map(slot_of, fellows))
         self.links_up = {end.link: end.near in present for end in self.plan.links}
         self.share.begin([], [link for link, up in self.links_up.items() if up], self.leads)
 
     def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
-        """Come to a join that runs: carry nothing until an epoch begins that counts on us."""
+        """Begin at a join that runs already: carry nothing until an epoch begins that includes this gateway's links."""
         self.fellows = fellows
         self.outstanding.forget_deliveries()
         self.share.begin([], (), leading=False)
 
     def go_on_from(self, recovered: Recovered) -> None:
-        """Take what a former life of this site was done with for delivered and confirmed."""
+        """After a restart of the whole site: take what it had finished with before for delivered and confirmed."""
         marks = [(origin, seq) for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.exported]
         self.outstanding.confirm(marks)
         self.outstanding.take_as_delivered(marks)
@@ -185,7 +185,7 @@ class Export(Half):
         out.links.extend((link, Open(self.epoch)) for link in self._my_links if self.links_up[link])
 
     def opened(self, pdu: SiteOpen, out: GatewayOutbox) -> None:
-        """The leader opens an epoch."""
+        """From the leader: a new epoch is being opened. Pass that on over our links."""
         if pdu.epoch < self.epoch or (pdu.epoch == self.epoch and not self.opening):
             return
         self.epoch = pdu.epoch

@@ -50,7 +50,10 @@ RETRY_AFTER: Nanos = 100 * MILLISECOND
 
 
 class JoinGateway:
-    """`exports` and `imports` are by join. `_unfinished` holds, per local sender, what joins have to confirm."""
+    """The join protocols of one gateway. `exports` and `imports` are by join.
+
+    `_unfinished` holds, per local sender, the batches that joins have not confirmed yet.
+    """
 
     def __init__(
         self,
@@ -174,7 +177,7 @@ class JoinGateway:
         self._end_of_step(out)
 
     def _state(self, join: int, view: View) -> Iterator[SiteState]:
-        """All that a newcomer needs, in pieces that fit a frame."""
+        """One join as it stands, for a gateway that has just come, in pieces that fit a frame."""
         export, imports = self.exports[join], self.imports[join]
         pieces = cut_into_blocks(list(export.outstanding.after({})), export.outstanding) or [[]]
         for index, runs in enumerate(pieces, 1):
@@ -210,14 +213,14 @@ class JoinGateway:
             self._base = dict(base)
 
     def _is_too_early(self, source: ProcessId, pdus: Sequence[SitePdu]) -> bool:
-        """A fellow may see a view before we do, and what it says of it, and from then on, is for then."""
+        """Whether a fellow speaks of a view that has not begun here: what it says from then on has to wait for that."""
         if any(source == earlier for earlier, _ in self._too_early):
             return True
         first = self._first_view
         return any(isinstance(pdu, SiteState) and (first is None or pdu.view > first) for pdu in pdus)
 
     def _on_state(self, pdu: SiteState, now: Nanos, out: GatewayOutbox) -> None:
-        """What a fellow knows of the time before we came; the last piece of the last join makes us one of them.
+        """Take what a fellow knows of the time before we came. With the last piece of the last join we are caught up.
 
         All joins at once: where a view comes in between, everybody tells us everything again.
         """
@@ -254,13 +257,13 @@ class JoinGateway:
         self._inherited.clear()
 
     def _play_on(self, out: GatewayOutbox) -> None:
-        """Broadcast what a former life of the site has left, if that falls to us."""
+        """After a restart of the whole site: broadcast what it had not finished before, if that falls to us."""
         if self._replay is not None:
             out.relays.extend(self._replay.due(self._members))
 
     @property
     def is_replayed(self) -> bool:
-        """Whether nothing that a former life of the site has left is still to be delivered here."""
+        """Whether everything that the site had not finished before its restart has been delivered here."""
         return self._replay is None or self._replay.over
 
     def done(self) -> dict[ProcessId, int]:
@@ -336,7 +339,7 @@ class JoinGateway:
         self._end_of_step(out)
 
     def leave(self, now: Nanos, out: GatewayOutbox) -> None:
-        """This gateway is going to leave: its links are of no more use, at either end."""
+        """This gateway is about to leave its system: have both ends stop using its links."""
         for link, join in self._join_of.items():
             export = self.exports[join]
             if export.links_up[link]:

@@ -85,7 +85,7 @@ class Import(Half):
         return fresh
 
     def go_on_from(self, recovered: Recovered) -> None:
-        """Take what a former life of this site was done with for imported; no epoch begins before the rest is too."""
+        """After a restart of the whole site: take what it had finished with before for imported."""
         imported = self.plan.imported
         done = {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in imported}
         self.imported.update(done)
@@ -162,7 +162,7 @@ class Import(Half):
     # Stability
 
     def settled(self, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
-        """Every live member here has finished with these. Returns the origins of which there is news."""
+        """Every live member here has finished with `sender`'s batches up to `number`. Returns the origins with news."""
         if number <= self._settled.get(sender, 0):
             return ()
         self._settled[sender] = number
@@ -173,7 +173,7 @@ class Import(Half):
         return news
 
     def all_have_arrived(self, out: GatewayOutbox) -> Collection[ProcessId]:
-        """What lies before the view that we came with is settled. Returns the origins of which there is news."""
+        """Everybody has delivered what lies before our first view: it is settled. Returns the origins with news."""
         before, self._before = self._before, {}
         news = {origin: seq for origin, seq in before.items() if seq > self.local.get(origin, 0)}
         self._have_settled(news, out)
@@ -193,7 +193,7 @@ class Import(Half):
             out.links.extend((link, confirm) for link in self._my_links if links_up[link])
 
     def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
-        """Say again what may have been lost with an old connection or process."""
+        """Repeat to the far side what may have been lost with an old connection or process."""
         if self.stable:
             out.links.append((link, Confirm(sorted(self.stable.items()))))
         if self.plan.numbered_imports and self.received > 0:
@@ -283,7 +283,7 @@ class Import(Half):
             self.begin(pdu.epoch, pdu.final, pdu.base, out)
 
     def begin(self, epoch: int, final: Iterable[tuple[ProcessId, int]], base: int, out: GatewayOutbox) -> None:
-        """Everything of older epochs ends with `final`. What the new one brought may have been delivered already."""
+        """Begin an epoch: older ones end with `final`. What the new one brought may have been delivered already."""
         self.epoch = epoch
         self.final = dict(final)
         self._asked_for = 0
@@ -306,7 +306,7 @@ class Import(Half):
             self.on_block(link, block, out)
 
     def catch_up(self, pdu: SiteState, out: GatewayOutbox) -> None:
-        """How this join stood when our first view began; what we delivered since comes on top."""
+        """Learn from a fellow how this join stood when our first view began; add what we delivered since."""
         self.total += pdu.total
         if pdu.import_epoch >= self.epoch:
             self.epoch = pdu.import_epoch

@@ -63,7 +63,10 @@ class Group(Member, Protocol):
 
 
 class GatewayMember:
-    """`group` is to be made with `gateway_settings`."""
+    """One gateway as an Endpoint: a member of its system with the join protocols on top.
+
+    `group` is to be made with `gateway_settings`.
+    """
 
     def __init__(self, group: Group, gateway: JoinGateway) -> None:
         self.group = group
@@ -118,7 +121,7 @@ class GatewayMember:
         return 0
 
     def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
-        """The joins confirm, not whoever runs this."""
+        """Nothing to do: at a gateway the joins say what is finished with, not whoever runs it."""
 
     # As the end of links
 

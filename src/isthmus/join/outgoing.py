@@ -35,7 +35,7 @@ class OriginLog:
         self._messages.append(message)
 
     def prepend(self, messages: list[Message]) -> None:
-        """Put earlier ones in front: a new gateway hears of the past after the present."""
+        """Put earlier messages in front: a new gateway hears of the past after the present."""
         self._messages = messages + self._messages[self._skipped :]
         self._skipped = 0
         self.first -= len(messages)
@@ -111,7 +111,7 @@ class Outstanding:
         return ((origin, log.last) for origin, log in self.logs.items())
 
     def take_as_delivered(self, marks: Iterable[tuple[ProcessId, int]]) -> None:
-        """These were delivered before this gateway came, and nothing of them is kept."""
+        """Count the messages up to these marks as delivered, without keeping any: it was before this gateway came."""
         for origin, seq in marks:
             if origin not in self.logs:
                 self.logs[origin] = OriginLog(seq + 1)

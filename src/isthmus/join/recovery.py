@@ -30,7 +30,7 @@ NOTHING = Recovered({}, ())
 
 
 def merge(journals: Iterable[tuple[Mapping[ProcessId, int], Iterable[Message]]]) -> Recovered:
-    """Journals of one site, those first that began first, as one.
+    """Make one state of the journals of one site. Those that began first come first.
 
     Each holds the causes of what it holds, or a journal that began before it does. So what one has beyond the others
     may follow all of theirs. Messages of an origin must come without a gap; one that does not was never delivered.
@@ -62,7 +62,7 @@ class Replay:
 
     @property
     def over(self) -> bool:
-        """Everything has been delivered here, so every keeper holds it again."""
+        """Whether everything has been delivered again here, so that every gateway with a journal holds it."""
         return not self._left
 
     def delivered(self, messages: Sequence[Message]) -> None:

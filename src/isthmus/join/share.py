@@ -33,7 +33,7 @@ after 36 and 79 ms. With a quarter of what eight links carry, p50 is 64 instead 
 
 
 class Carrier(Protocol):
-    """What a share can have done."""
+    """What a share has its gateway do: put messages on links, and speak with fellows about that."""
 
     def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
         """Put messages on a link of this gateway. They have been delivered here."""
@@ -48,7 +48,7 @@ class Carrier(Protocol):
 
 
 class Share(Protocol):
-    """`begin` comes first, and again with every epoch."""
+    """Decides by which link each message of one direction goes, and when. Every epoch starts with `begin`."""
 
     def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
         """An epoch begins: these messages wait, in order; these links work; this gateway leads, or not."""
@@ -57,7 +57,7 @@ class Share(Protocol):
         """The epoch has ended. Until the next one begins, nothing may be put on a link."""
 
     def add(self, runs: Sequence[Run]) -> None:
-        """Newly delivered here."""
+        """Messages that the own system has just delivered here, to be carried over."""
 
     def ready(self, link: LinkId) -> None:
         """A link (of a fellow, where this gateway leads) can take a block."""
@@ -83,7 +83,7 @@ class ByOrigin:
         self.add(waiting)
 
     def pause(self) -> None:
-        """Only deliveries put anything on a link here, and those are withheld meanwhile."""
+        """Nothing to do: only deliveries put anything on a link, and they are withheld meanwhile."""
 
     def add(self, runs: Sequence[Run]) -> None:
         by_link: dict[LinkId, list[Run]] = {}
@@ -96,13 +96,13 @@ class ByOrigin:
                 self._carrier.put(link, 0, block)
 
     def ready(self, link: LinkId) -> None:
-        """Nothing waits for a link to be ready here."""
+        """Nothing to do: messages go out when they are delivered, whether or not the link has much to send."""
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
-        """There is no sequencer."""
+        """Nothing to do: there is no sequencer that could assign numbers."""
 
     def progress(self, received: int) -> None:
-        """There are no numbers."""
+        """Nothing to do: there are no numbers."""
 
 
 class Sequenced:
@@ -318,7 +318,7 @@ class Counted:
         self._pump()
 
     def pause(self) -> None:
-        """Only deliveries and progress put anything on a link here, and those are withheld meanwhile."""
+        """Nothing to do: only deliveries and progress put anything on a link, and they are withheld meanwhile."""
 
     def add(self, runs: Sequence[Run]) -> None:
         number = self._outstanding.last_number() - sum(count for _, _, count in runs) + 1
@@ -328,10 +328,10 @@ class Counted:
         self._pump()
 
     def ready(self, link: LinkId) -> None:
-        """Numbers decide, not readiness."""
+        """Nothing to do: a message's number decides about its link, not which link is ready."""
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
-        """There is no sequencer."""
+        """Nothing to do: there is no sequencer that could assign numbers."""
 
     def progress(self, received: int) -> None:
         if received > self._received:
@@ -350,7 +350,7 @@ class Counted:
                     number += sum(count for _, _, count in block)
 
     def _take(self, number: int, room: int) -> list[Run]:
-        """Off `_waiting`, what has the numbers from this one on without a gap."""
+        """Take off `_waiting` the messages with the numbers from this one on, up to the first gap."""
         runs: list[Run] = []
         while self._waiting and room and self._waiting[0][0] == number:
             _, (origin, first, count) = self._waiting.popleft()
