@@ -25,7 +25,7 @@ class ClusterTable(Struct, frozen=True, kw_only=True):
 
     @property
     def representative(self) -> str:
-        """The agent: who is a member of the cluster above as well."""
+        """The agent: the member of this cluster that is a member of the cluster above as well."""
         return self.agent or self.members[0]
 
     @property

@@ -81,7 +81,7 @@ class Relay:
             self._hand_up(delivered, out, hops)
 
     def _hand_up(self, hop: Hop, out: Outbox, hops: Hops) -> None:
-        """Delivered by the delivery of a cluster; its header stays behind."""
+        """Take a hop that a cluster's delivery released: deliver its message, or send it on into the next cluster."""
         message = hop.message
         if message.destinations[0] == self.id:
             out.addressed.append(Delivered(message, hop))
@@ -90,7 +90,7 @@ class Relay:
         out.carried.append(Carried("transfer", 0, [message], following))
 
     def _forward(self, message: Addressed, hops: Hops) -> ProcessId:
-        """Through the delivery of the next cluster. Returns the member to whom it goes there."""
+        """Send a message on through the delivery of the next cluster. Returns the member to whom it goes there."""
         destination = message.destinations[0]
         place = self._next.get(destination)
         if place is None:
@@ -124,7 +124,7 @@ class Relay:
         return deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """The tree never changes, and is large: forks share it."""
+        """Copy everything but the tree: it never changes and is large, so forks share it."""
         copy = type(self).__new__(type(self))
         memo[id(self)] = copy
         memo[id(self.tree)] = self.tree
@@ -133,7 +133,7 @@ class Relay:
         return copy
 
     def snapshot(self) -> Hashable:
-        """Where messages go next follows from the tree, and the tree never changes."""
+        """The state of the deliveries: where messages go next follows from the tree, which never changes."""
         return freeze(self.deliveries)
 
 

@@ -54,7 +54,7 @@ class Hierarchy:
         return self._ranks[cluster].get(member)
 
     def clusters_of(self, process: ProcessId) -> Iterator[Cluster]:
-        """From the lowest to the highest that this process is a member of."""
+        """The clusters that this process is a member of, from the lowest to the highest."""
         cluster = self.clusters[self.home[process]]
         yield cluster
         while cluster.agent == process:

@@ -14,7 +14,7 @@ from isthmus.hierarchy.daisy.servers import ServersGroup
 
 
 class Poll:
-    """What others have told this process, by group."""
+    """The censuses that others have sent to this process, by group."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[int, ProcessId], Census] = {}
@@ -28,7 +28,7 @@ class Poll:
         return tuple(each for each, census in told.items() if census is None or not census.halted)
 
     def gather(self, level: Level, own: Census) -> Census | None:
-        """Everybody below a group; None as long as somebody has not told in its present view."""
+        """The census of everybody below a group; None as long as a member's census of the present view is missing."""
         view = level.view_number
         told = [self._told.get((level.number, each)) for each in fellows(level)]
         words = [each for each in told if each is not None and each.view == view]
@@ -52,5 +52,5 @@ def fellows(level: Level) -> tuple[ProcessId, ...]:
 
 
 def _is_there(level: Level) -> bool:
-    """Whether the view has begun here."""
+    """Whether the present view of the group has begun here."""
     return level.installed if isinstance(level, ServersGroup) else True

@@ -95,7 +95,7 @@ class EarlyLocalGroup(LocalGroup):
         return len(self._turns) < before
 
     def _multicast(self, arrival: Arrival, now: Nanos) -> None:
-        """In whole; where everybody has it already, by name."""
+        """Multicast a message: in whole, or only by its id where everybody has it already."""
         message, batch = arrival
         place = NOWHERE if batch is None else Place(WHOLE, batch.view, batch.sender, batch.number)
         each = id_of(message)
@@ -106,7 +106,7 @@ class EarlyLocalGroup(LocalGroup):
         self.member.relay([pack_with(message, place)], now, self.inner)
 
     def send_ahead(self, message: Clocked, now: Nanos) -> None:
-        """It has come to us before something that it waits for."""
+        """Multicast a message ahead of its turn: it has come to us before something that it waits for."""
         if id_of(message) in self.ahead or id_of(message) in self._sent_ahead:
             return
         self._sent_ahead.add(id_of(message))
@@ -190,7 +190,7 @@ class EarlyServersGroup(ServersGroup):
             self._add(each)
 
     def named(self, hold: Hold) -> Hold:
-        """Messages are waited for by their origin, and not by a seat."""
+        """The hold in terms of the message's origin: messages are waited for by origin here, and not by seat."""
         return hold if hold.unit == "message" else super().named(hold)
 
     # The flush
@@ -205,7 +205,7 @@ class EarlyServersGroup(ServersGroup):
         return all(self._offered.get(each, 0) <= delivered.get(each, 0) for each in self._local[self.seat])
 
     def close(self, entries: Sequence[Clocked], delivered: Mapping[ProcessId, int], now: Nanos) -> None:
-        """It has, and these are not settled there. Now we can tell what we have."""
+        """The local group has delivered all that we forwarded; these are not settled there. List what we have."""
         self.closing = False
         self.floor = dict(delivered)
         everything = self.record.kept | {id_of(message): message for message in entries}
@@ -213,7 +213,7 @@ class EarlyServersGroup(ServersGroup):
 
 
 def forward(levels: Sequence[LocalGroup | ServersGroup], now: Nanos, out: Outbox) -> bool:
-    """What has come to a process goes on, up from its local group and down into it. Says whether anything did."""
+    """Pass on what has come to a process, up from its local group and down into it. Says whether there was anything."""
     local = levels[0]
     assert isinstance(local, EarlyLocalGroup)
     if len(levels) == 1:

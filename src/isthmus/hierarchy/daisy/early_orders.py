@@ -71,7 +71,7 @@ class SeatOrder(CausalOrder):
         self.received = list(counts)
 
     def stamp(self, number: int) -> list[int]:
-        """Of what is passed on when it is delivered: it may follow from everything that was here before."""
+        """The stamp of what is passed on when it is delivered: it may follow from everything that was here before."""
         stamp = self.received.copy()
         stamp[self._own_rank] = number - 1
         return stamp

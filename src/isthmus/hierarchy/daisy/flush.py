@@ -27,7 +27,7 @@ class Holder(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """All that the view begins with, causes before effects; and what is settled."""
+    """What a flush comes to: the messages that the view begins with, causes before effects, and what is settled."""
 
     agreed: list[Clocked]
     settled: list[Clocked]
@@ -36,7 +36,7 @@ class Agreement(NamedTuple):
 def agree(
     states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
 ) -> Agreement:
-    """Equal states give equal answers, in whatever order a seat tells what it has."""
+    """Work out from the lists of all seats what the view begins with. The order within a list makes no difference."""
     unsettled: dict[MessageId, Clocked] = {}
     others: dict[MessageId, Clocked] = {}
     for seat, told in ((NONE, above), *enumerate(states)):

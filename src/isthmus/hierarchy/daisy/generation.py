@@ -254,7 +254,7 @@ class DaisyGeneration:
             above.send(up, now)
 
     def _deliver(self, message: Clocked, batch: Batch | None, out: Outbox) -> None:
-        """To the application. Messages for everybody are batches of their origin, among views, as in a group."""
+        """Deliver to the application. Messages for everybody are batches of their origin, among views, as in groups."""
         if message.destinations:
             out.addressed.append(Delivered(message, batch))
         else:
@@ -345,7 +345,7 @@ class DaisyGeneration:
         return not concerned or below.everybody_has(id_of(message))
 
     def _settled(self, place: int, messages: list[MessageId], out: Outbox) -> None:
-        """These are stable beyond a group. Then they are for all groups below it that we are in."""
+        """Note messages that are stable beyond a group, and so also beyond all groups below it that we are in."""
         news = self.levels[place].settle(messages)
         if place and news:
             self._settled(place - 1, news, out)
@@ -408,7 +408,7 @@ class DaisyGeneration:
     # Between generations
 
     def view(self) -> View:
-        """The view of the local group, as it is told to others."""
+        """The view of the local group, as drivers and traces know it."""
         view = self.local.view
         return View(self.tree.generation * VIEWS + view.number, view.members)
 

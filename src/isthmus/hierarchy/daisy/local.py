@@ -142,11 +142,11 @@ class LocalGroup:
             self.send(messages, now)
 
     def is_settled(self, message: MessageId) -> bool:
-        """Whether nobody will ever need it again."""
+        """Whether nobody will ever need this message again."""
         return self.record.is_settled(message)
 
     def unsettled(self) -> list[MessageId]:
-        """What the server is to be asked about."""
+        """Messages that the server is to be asked about: whether they are stable beyond the group."""
         return list(self.record.kept)
 
     def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
@@ -162,10 +162,10 @@ class LocalGroup:
         self.member.receive(source, (pdu,), now, self.inner)
 
     def on_word(self, source: ProcessId, word: PointPdu, now: Nanos) -> None:
-        """Nobody sends parcels where messages go to everybody."""
+        """Nothing to do: nobody sends parcels where messages go to everybody."""
 
     def settle_step(self) -> None:
-        """The end of a step. The member has said all that there is to say."""
+        """The end of a step. Nothing to do: the member has put all that it has to say into its outbox."""
 
     def wake(self, now: Nanos) -> None:
         self.member.wake(now, self.inner)
@@ -193,7 +193,7 @@ class LocalGroup:
                 yield Arrival(message, item)
 
     def _open(self, packed: Message) -> Clocked | None:
-        """A message as it came; None if there is nothing to deliver."""
+        """The message inside one that came over the group; None if it makes no sense or is not to be delivered."""
         return unpack(packed)
 
     def confirmed(self) -> list[MessageId]:

@@ -81,7 +81,7 @@ class DaisyMember:
 
     @property
     def below(self) -> DaisyProcess:
-        """The layer that this one rests on."""
+        """The group member that this process rests on."""
         return self.process
 
     @property
@@ -101,7 +101,7 @@ class DaisyMember:
         return first
 
     def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
-        """We are a gateway, and these were born elsewhere."""
+        """Broadcast messages that were born in another system. Only gateways do so."""
         if self.stopped:
             return
         self.process.send((), [_encoder.encode(message) for message in messages], now, self._inner)
@@ -201,7 +201,7 @@ class DaisyMember:
         self._free_own(out)
 
     def _delivered(self, items: Sequence[Batch | View]) -> list[Batch | View]:
-        """The same for an application. What one batch of the local group brought of one origin stays together."""
+        """Put deliveries into the outbox. What one batch of the local group brought of one origin stays together."""
         delivered: list[Batch | View] = []
         latest: Batch | None = None
         for item in items:
@@ -241,7 +241,7 @@ class DaisyMember:
         return carried._replace(messages=self._opened_all(carried.messages))
 
     def note_settled(self, origin: ProcessId, seq: int, out: Outbox) -> None:
-        """Word of what is settled comes one by one, and not always in order."""
+        """Note that one message is settled. Such words come one by one, and not always in order."""
         through = self.settled_through.get(origin, 0)
         early = self._settled_early[origin]
         if seq > through:

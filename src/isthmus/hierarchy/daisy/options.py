@@ -54,7 +54,7 @@ class DaisyTable(Struct, frozen=True, kw_only=True, tag="daisy"):
 
     @property
     def levels(self) -> int:
-        """1 for a single local group."""
+        """How many levels of groups there are: 1 for a single local group."""
         return 1 + max((part.levels for part in self.parts), default=0)
 
     def all_groups(self) -> Iterator[DaisyTable]:

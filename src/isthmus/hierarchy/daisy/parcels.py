@@ -24,7 +24,7 @@ from isthmus.ordering.orders.matrix import MatrixOrder
 
 
 class Posted(NamedTuple):
-    """A parcel as one receiver counts it."""
+    """A parcel with the number that it has among those to one receiver."""
 
     number: int
     parcel: Parcel
@@ -85,7 +85,7 @@ class Parcels:
                 yield member
 
     def send(self, messages: list[Message], receivers: Collection[ProcessId], now: Nanos) -> None:
-        """A parcel for these, and for us."""
+        """Send a parcel to these members; it is delivered here as well."""
         everybody = tuple(member for member in self.view.members if member in receivers or member == self.id)
         stamp = self.order.stamp([self._ranks[member] for member in everybody])
         self._sent += 1

@@ -31,7 +31,7 @@ def _frames(messages: Sequence[Clocked]) -> list[list[Clocked]]:
 
 
 def cut(state: SeatState) -> list[SeatState]:
-    """The state in pieces, of which the last one asks."""
+    """Cut a state into pieces that fit a frame. Only the last one asks for an answer."""
     entries = [structs.replace(state, entries=each, above=None, asks=False) for each in _frames(state.entries)]
     above = [structs.replace(state, entries=[], above=each, asks=False) for each in _frames(state.above or ())]
     # Every piece of a state whose sender knows what is above says so.
@@ -44,20 +44,20 @@ def cut(state: SeatState) -> list[SeatState]:
 
 
 def makes_sense(state: SeatState, tree: DaisyTree) -> bool:
-    """Whether it speaks of processes that there are."""
+    """Whether a state off the wire speaks only of processes that there are."""
     told = (*state.entries, *(state.above or ()))
     holders = {process for _, process in state.holders}
     return tree.knows(holders) and all(tree.knows((message.origin, *message.destinations)) for message in told)
 
 
 class Pieces:
-    """What has come of states that are told in pieces, by the seat that tells."""
+    """Puts states together that come in pieces, by the seat that sends them."""
 
     def __init__(self) -> None:
         self._come: dict[int, dict[int, SeatState]] = {}
 
     def add(self, seat: int, state: SeatState) -> SeatState | None:
-        """The whole state, once all of it is there."""
+        """Take one piece. Returns the whole state once all of its pieces are there."""
         if state.pieces == 1:
             return state
         come = self._come.setdefault(seat, {})

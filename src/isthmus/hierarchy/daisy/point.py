@@ -35,7 +35,7 @@ from isthmus.ordering.group.window import GroupSettings
 
 
 class Told(NamedTuple):
-    """A message that a member has: in this parcel of this sender, 0 if that is done; and whether it keeps it."""
+    """A message that a member lists in a flush: in which parcel of whom (0 if that is done), and whether it is kept."""
 
     sender: ProcessId
     number: int
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 
 
 class Flush:
-    """What the members of a view have told. `done` is how many parcels of each sender were done, by anybody's word."""
+    """The lists of all members of a view. `done` is how many parcels of each sender were done, by anybody's word."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -125,7 +125,7 @@ class PointGroup(LocalGroup):
 
     @property
     def view(self) -> View:
-        """The one that is, or was last, in force."""
+        """The view that is in force, or was last."""
         return self.parcels.view
 
     @property
@@ -137,7 +137,7 @@ class PointGroup(LocalGroup):
         return self.flush is None and not self.pending and not self.agreed and self.parcels.is_quiet
 
     def receivers(self, message: Clocked) -> frozenset[ProcessId]:
-        """To whom it goes from here: who is to have it, who sees to it beyond the group, and witnesses."""
+        """To whom a message goes from here: its recipients, who sees to it beyond the group, and witnesses."""
         members = self.view.members
         wanted = {member for member in members if member in message.destinations}
         if self.tree.is_below(self.number, message.origin) and self.goes_beyond(message):
@@ -232,7 +232,7 @@ class PointGroup(LocalGroup):
     # Views
 
     def _look(self, now: Nanos) -> None:
-        """What has the member delivered? Views, and what members tell when one begins."""
+        """Look at what the member has delivered: views, and the lists that members send when one begins."""
         while self.inner.deliveries:
             item = self.inner.deliveries.pop(0)
             if isinstance(item, View):
@@ -261,7 +261,7 @@ class PointGroup(LocalGroup):
         yield from (Told(0, 0, True, message) for message in kept.values())
 
     def _enforce(self, flush: Flush, now: Nanos) -> None:
-        """All have told what they have: the view is in force, and begins with that."""
+        """The lists of all members are here: put the view in force, beginning with what they have."""
         self.flush = None
         gone = set(self.view.members).difference(flush.view.members)
         self.most_gone = max(self.most_gone, len(gone))
@@ -314,7 +314,7 @@ def pack_told(told: Told) -> Message:
 
 
 def unpack_told(packed: Message) -> Told | None:
-    """None where the payload makes no sense."""
+    """The entry in a message of the flush; None where the payload makes no sense."""
     try:
         sender, number, kept, clock, destinations, payload = _told_decoder.decode(packed.payload)
     except (msgspec.DecodeError, RecursionError):

@@ -127,12 +127,12 @@ class DaisyProcess:
 
     @property
     def unstable(self) -> dict[MessageId, Clocked]:
-        """Own messages that somebody may not have."""
+        """This process's messages that some destination may not have."""
         return self.current.unstable
 
     @property
     def is_outside(self) -> bool:
-        """Whether it has not been let in yet."""
+        """Whether this process has not been let into the daisy yet."""
         return self.tree.generation == OUTSIDE
 
     @property
@@ -320,13 +320,13 @@ class DaisyProcess:
                 self.local.member.detector.heard(each, now)
 
     def _ask_whether_it_is_over(self, out: Outbox) -> None:
-        """Those who were in our former group may all be dead. Those who are in the present one can tell as well."""
+        """Ask whether the former generation is over; also our present group, as all of the former may be dead."""
         others = tuple(each for each in self.local.view.members if each != self.id)
         if self.former is not None and others:
             out.sends.append((others, DaisyFrame(TOP, self.former.tree.generation, Halt())))
 
     def _stop(self, out: Outbox) -> None:
-        """The others have gone on without us."""
+        """Stop this process: the others have gone on without it."""
         self._stopped = out.stopped = EXCLUDED
 
     def _of_before(self, link: LinkId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
@@ -341,7 +341,7 @@ class DaisyProcess:
             out.sends.append(((link,), DaisyFrame(frame.group, frame.generation, Over())))
 
     def _carry_former(self, out: Outbox) -> None:
-        """The former generation only brings its last message to everybody."""
+        """Let the former generation go on until everybody has its last message; it does nothing else any more."""
         aside, former = self._aside, self.former
         assert former is not None
         out.addressed += aside.addressed

@@ -18,7 +18,7 @@ from isthmus.core.message import MAX_MEMBERS, Clocked, Message, Number, Vector
 
 
 class Record:
-    """Of each message that has been here: it is kept, or it is settled."""
+    """Which messages have been here. Each of them is kept, or it is settled: nobody needs it any more."""
 
     __slots__ = ("kept", "seen")
 
@@ -39,11 +39,11 @@ class Record:
         return message.seq <= self.seen.get(message.origin, 0)
 
     def is_settled(self, message: MessageId) -> bool:
-        """Whether it has been here and nobody will ever need it again."""
+        """Whether this message has been here and nobody will ever need it again."""
         return self.has(message) and message not in self.kept
 
     def settle(self, messages: Iterable[MessageId]) -> list[MessageId]:
-        """These are stable beyond the group. Returns those that were not known to be."""
+        """Note messages that are stable beyond the group. Returns those that were not known to be."""
         return [each for each in messages if self.kept.pop(each, None) is not None]
 
     def begin(self, agreed: Sequence[Clocked], rest: Iterable[Clocked]) -> list[Clocked]:
@@ -60,7 +60,7 @@ class Record:
         return fresh
 
     def tell(self, concerns: Callable[[Clocked], bool]) -> list[Clocked]:
-        """What is kept and concerns the listener."""
+        """The messages that are kept and concern the listener."""
         return [message for message in self.kept.values() if concerns(message)]
 
     def invariants(self) -> None:
@@ -77,7 +77,7 @@ def id_of(message: Message) -> MessageId:
 
 
 class Causes(Struct, frozen=True, gc=False, array_like=True, tag="c", forbid_unknown_fields=True):
-    """On the way up: what its origin had when it sent the message.
+    """How a message on its way up is stamped: what its origin had when it sent the message.
 
     `group` is, of each member of its local group, the number of its last message beyond the group. `servers` counts, of
     each seat, the batches that had come down from the servers' group, in view `view` of it.
@@ -89,7 +89,7 @@ class Causes(Struct, frozen=True, gc=False, array_like=True, tag="c", forbid_unk
 
 
 class Place(Struct, frozen=True, gc=False, array_like=True, tag="p", forbid_unknown_fields=True):
-    """On the way down: which batch of which seat brought it, in which view; and what is to be done with it."""
+    """How a message on its way down is stamped: which batch of which seat brought it, in which view, at which stage."""
 
     stage: Number
     view: Number
@@ -132,7 +132,7 @@ def unpack(message: Message) -> Clocked | None:
 
 
 def unpack_with(message: Message) -> tuple[Clocked | None, Way | None]:
-    """The same, and what it says of its way."""
+    """The message with its destinations, and the stamp of its way."""
     try:
         envelope = _decoder.decode(message.payload)
     except (msgspec.DecodeError, RecursionError):

@@ -115,7 +115,7 @@ class ServersGroup:
 
     @property
     def heard(self) -> bool:
-        """Whether all seats have told what they have, all with the same holders in mind."""
+        """Whether the lists of all seats are here, all of them made for the same holders of seats."""
         return len(self.states) == self.size
 
     @property
@@ -141,15 +141,15 @@ class ServersGroup:
         return self.record.has(message) or message.seq <= self._offered.get(message.origin, 0)
 
     def everybody_has(self, message: MessageId) -> bool:
-        """Stable in this group: everybody below every seat has it."""
+        """Whether a message is stable in this group: everybody below every seat has it."""
         return self.installed and self.record.has(message) and message not in self._under_way
 
     def is_settled(self, message: MessageId) -> bool:
-        """Whether nobody will ever need it again."""
+        """Whether nobody will ever need this message again."""
         return self.record.is_settled(message)
 
     def unsettled(self) -> list[MessageId]:
-        """What the server is to be asked about: all of this group have these."""
+        """Messages that the server is to be asked about: everybody in this group has them."""
         kept = self.record.kept.items()
         return [each for each, message in kept if each not in self._under_way and self.goes_beyond(message)]
 
@@ -301,7 +301,7 @@ class ServersGroup:
             self._multicast(pack(messages), self.order.stamp(self.outgoing.sent + 1), now)
 
     def _not_seen(self) -> Iterator[Clocked]:
-        """What is pending, as it is taken; without what has come by another way."""
+        """Take pending messages one by one, without those that have come by another way meanwhile."""
         while self.pending:
             message = self.pending.popleft()
             if not self.record.has(id_of(message)):
@@ -334,7 +334,7 @@ class ServersGroup:
         self._expect(batch.sender, batch.number, self._add(batch))
 
     def _add(self, batch: Batch) -> list[MessageId]:
-        """These are delivered. Returns those that were not here before."""
+        """Record delivered messages. Returns those that were not here before."""
         first_time: list[MessageId] = []
         for message in self._sound(batch):
             if self.record.add(message):
@@ -350,7 +350,7 @@ class ServersGroup:
                 yield message
 
     def _expect(self, stream: int, number: int, messages: list[MessageId]) -> None:
-        """These are to be reported by us, and by everybody."""
+        """Note messages that we, and the holders of all other seats, have to report."""
         self._unreported[stream].append((number, messages))
         self._unconfirmed[stream].append((number, messages))
         self._under_way.update(messages)
@@ -387,7 +387,7 @@ class ServersGroup:
         self._go_on(now)
 
     def complete(self, above: Sequence[Clocked], now: Nanos) -> None:
-        """We are the server, and this is what is not settled in the group above."""
+        """As the server: take what is not settled in the group above, so that the flush can end."""
         self.above = above
         others = self.others()
         if others:
@@ -395,7 +395,7 @@ class ServersGroup:
         self._go_on(now)
 
     def _lacks(self, seat: int) -> bool:
-        """Whether the holder of a seat has to tell something yet."""
+        """Whether the list of a seat's holder is still missing."""
         is_server = self.holders[seat] == self._lowest() and seat != self.seat
         return seat not in self.states or (is_server and self.above is None and self.group.parent != NONE)
 
@@ -449,7 +449,7 @@ class ServersGroup:
             self._say_state((source,), True, not self.installed and self._lacks(seat))
 
     def _go_on(self, now: Nanos) -> None:
-        """Begin a view if all is told; if only the group above is missing, there is a server who can ask it."""
+        """Begin a view if all lists are here; if only that of the group above is missing, the server can ask for it."""
         if self.installed or not self.heard:
             return
         if self.above is None and self.group.parent != NONE:
@@ -458,7 +458,7 @@ class ServersGroup:
         self._install(now)
 
     def _install(self, now: Nanos) -> None:
-        """All have told what they have. Begin a view with it."""
+        """The lists of all seats are here: begin a view with what they hold."""
         agreed, settled = self._agree(self.above or ())
         self.states = dict.fromkeys(range(self.size), ())
         self.installed = self.began = True
@@ -489,7 +489,7 @@ class ServersGroup:
         return map(self.named, self.order.waiting() if self.installed else iter(()))
 
     def named(self, hold: Hold) -> Hold:
-        """A hold by the process that holds the seat which is waited for."""
+        """The hold with the process that holds the seat which is waited for, in place of the seat."""
         return hold._replace(awaited=self.holders[hold.awaited].process)
 
     def invariants(self) -> None:

@@ -53,7 +53,7 @@ class Shape(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
         return self._groups() == other._groups()
 
     def _groups(self) -> frozenset[object]:
-        """As nested sets."""
+        """The groups as nested sets, for comparing."""
         return frozenset(part._groups() for part in self.parts) if self.parts else frozenset(self.processes)
 
 
@@ -165,7 +165,7 @@ class _Fitting:
         self.traffic = traffic
 
     def in_place_of(self, shape: Shape) -> list[Shape]:
-        """What stands in the place of a group, in the group above it: the group, or several, or none."""
+        """What the group above has in place of this group: the group itself, the groups it was split into, or none."""
         if shape.is_local:
             return self._local(shape)
         parts = [each for part in shape.parts for each in self.in_place_of(part)]
@@ -211,7 +211,7 @@ class _Fitting:
         return parts
 
     def _neighbour(self, small: Shape, others: Sequence[Shape]) -> Shape:
-        """The one that it has most to do with; otherwise the smallest."""
+        """The neighbour to merge with: the group that this one has most traffic with; without traffic, the smallest."""
         weights = _between([tuple(each.everybody()) for each in (small, *others)], self.traffic)
         sizes = [sum(1 for _ in each.everybody()) for each in others]
         best = min(range(len(others)), key=lambda place: (-weights[0, place + 1], sizes[place], place))
@@ -230,7 +230,7 @@ def names_given(shape: Shape, prefix: str) -> Shape:
 
 
 def traffic_of(sent: Mapping[ProcessId, Sequence[tuple[ProcessId, int]]]) -> Counter[Pair]:
-    """What each has told of whom it writes to, as one."""
+    """The traffic between all processes, put together from what each says about whom it writes to."""
     traffic: Counter[Pair] = Counter()
     for sender, partners in sent.items():
         for partner, messages in partners:

@@ -67,13 +67,13 @@ class DaisyTree:
         return NONE
 
     def goes_out(self, group: int, destinations: Collection[ProcessId]) -> bool:
-        """Whether somebody outside this group is to have it."""
+        """Whether somebody outside this group is to have the message."""
         if not destinations:
             return group != TOP
         return not self._below[group].issuperset(map(slot_of, destinations))
 
     def goes_in(self, group: int, destinations: Collection[ProcessId]) -> bool:
-        """Whether somebody below this group is to have it."""
+        """Whether somebody below this group is to have the message."""
         return not destinations or not self._below[group].isdisjoint(map(slot_of, destinations))
 
     def is_for(self, process: ProcessId, destinations: Collection[ProcessId]) -> bool:

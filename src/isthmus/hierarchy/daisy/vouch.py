@@ -19,7 +19,7 @@ from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.ordering.group.quorum import is_quorum
 
 Word = tuple[tuple[ProcessId, ...], int, Vouch | Vouched]
-"""To whom, about which group, what."""
+"""A PDU to be sent: to whom, about which group, and the PDU."""
 
 
 class Round(NamedTuple):
@@ -32,7 +32,7 @@ class Round(NamedTuple):
 
 
 class Owed(NamedTuple):
-    """An answer to somebody in the group at this place, when a round of the group below is done."""
+    """An answer that we owe to somebody in the group at this place, once a round of the group below is done."""
 
     place: int
     to: ProcessId
@@ -117,7 +117,7 @@ class Vouching:
 
 
 def _view_of(level: LocalGroup | ServersGroup) -> int:
-    """Of a local group, the latest that its members have agreed on, whether or not it is in force."""
+    """The number of a group's view; of a local group the latest that its members agreed on, in force or not."""
     return level.view_number if isinstance(level, ServersGroup) else level.member.view.number
 
 
