@@ -145,7 +145,7 @@ class SiteFreeze(WirePdu, frozen=True, tag="site-freeze"):
 
 
 class SiteFrozen(WirePdu, frozen=True, tag="site-frozen"):
-    """Answer to `SiteFreeze`: the latest epoch that has begun here, what it began behind, and all I ever broadcast."""
+    """Answer to `SiteFreeze`: the latest epoch that began here, what it began behind, all that I ever broadcast."""
 
     join: Number
     epoch: Number
