@@ -38,13 +38,13 @@ class LinkMetrics:
     changed_at: Nanos = 0
     """When it last went up or down, by the monotonic clock."""
     kept_frames: int = 0
-    """Not acknowledged by the far end."""
+    """Frames that are kept because the far end has not acknowledged them."""
     kept_bytes: int = 0
     under_way: int = 0
     """Bytes accepted and not yet reported by the far end."""
     window: int = 0
     round_trip: Nanos = 0
-    """Of the latest ping."""
+    """Time that the latest ping took, there and back."""
     queued: Nanos = 0
     """How long it waited on the way there behind other bytes, anywhere."""
     rate: float = 0.0

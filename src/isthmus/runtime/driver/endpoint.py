@@ -155,7 +155,7 @@ class Driver:
         self._step_done()
 
     def _store(self, batches: list[Batch]) -> None:
-        """Keep what this process holds from now on: see `GatewayDriver`."""
+        """Write down what this process holds from now on. Nothing to do here: only gateways keep a journal."""
 
     def _deliver(self, deliveries: list[Batch | View]) -> None:
         """Give batches and changes of view to the application."""
@@ -164,10 +164,10 @@ class Driver:
         """Give messages that are for some processes only to the application."""
 
     def _have_become_stable(self, batches: list[Batch]) -> None:
-        """Own batches are finished with everywhere."""
+        """Own batches have become stable: every live destination has finished with them."""
 
     def _have_settled(self, settled: list[tuple[ProcessId, int]]) -> None:
-        """Anybody's batches are, as far as it is known here."""
+        """Batches of anybody are settled: every live member of this system is known to have finished with them."""
 
     def _onto_links(self, links: list[tuple[LinkId, LinkPdu]]) -> None:
         raise TypeError(f"{self.mesh.me.label} has no links: only a gateway is run with some")

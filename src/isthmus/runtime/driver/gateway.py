@@ -26,7 +26,7 @@ from isthmus.runtime.transport.carrier import Carrier
 LinksFactory = Callable[[LinkCallbacks], Links]
 
 NOTE_EVERY: Nanos = 1 * SECOND
-"""A note is small but not free, and to replay a second more does no harm."""
+"""Time between two notes in the journal: each is small but not free, and to replay a second more does no harm."""
 
 
 class GatewayDriver(MemberDriver):
@@ -136,4 +136,4 @@ class GatewayDriver(MemberDriver):
 
 
 def _nothing(batch: Batch) -> None:
-    """A gateway has no application: what it delivers has gone to its joins already."""
+    """Takes deliveries and does nothing: a gateway has no application, and its joins have had them already."""

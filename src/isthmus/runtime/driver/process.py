@@ -145,6 +145,6 @@ class ProcessDriver(Driver, ABC):
 
 
 def wake(waiter: asyncio.Future[None]) -> None:
-    """Let go on who waits for this, if it still does."""
+    """Let whoever waits for this future go on, if it still waits."""
     if not waiter.done():
         waiter.set_result(None)

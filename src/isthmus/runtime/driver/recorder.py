@@ -58,11 +58,11 @@ class LiveRecorder:
         self._record(self._recorder.sent, first, payloads, destinations)
 
     def step(self, out: Outbox) -> None:
-        """The endpoint wants this done, and it is about to be."""
+        """Record what a step of the endpoint wants done; it is done right after."""
         self._record(self._recorder.step, out)
 
     def ended(self, how: Ending, why: str) -> None:
-        """Nothing will follow."""
+        """Record the end of the process, and close its log."""
         self._record(self._recorder.ended, how, why)
         if self._flush_timer is not None:
             self._flush_timer.cancel()

@@ -56,10 +56,10 @@ class LinkLimits(NamedTuple):
     dead_after: float = 2.0
     """Silence after which a link is down."""
     connect: float = 5.0
-    """For a connection to be made, secured and answered with a hello."""
+    """Time for a connection to be made, secured and answered with a hello."""
     first_pause: float = 0.02
     longest_pause: float = 1.0
-    """Between two attempts to dial."""
+    """The longest pause between two attempts to dial."""
     strangers: int = 64
     """Callers that may be connected without having said who they are."""
     keep: int = 64 << 20
@@ -87,7 +87,7 @@ Welcome: TypeAlias = "Callable[[LinkConnection, LinkHello], ConnectionUser]"
 
 
 class LinkConnection(asyncio.Protocol):
-    """`label` is what logs call our end."""
+    """One connection, from its hello to its end. `label` is what logs call our end."""
 
     transport: asyncio.Transport
 
@@ -281,6 +281,6 @@ def where_is(peername: tuple[str, int] | None) -> str:
 
 
 def _look(introduced: asyncio.Future[None]) -> None:
-    """Nobody may be waiting for it any more: then that it failed is no error."""
+    """Look at a future's failure, so that asyncio does not complain when nobody waits for it any more."""
     if not introduced.cancelled():
         introduced.exception()

@@ -97,7 +97,7 @@ class Links:
     # Dialling.
 
     async def _keep_dialling(self, link: Link, address: Address) -> None:
-        """Have a connection whenever possible. Trouble is told once, and again only when it has become another."""
+        """Have a connection whenever possible. Trouble is logged once, and again only when it has become another."""
         loop = asyncio.get_running_loop()
         pause = self._limits.first_pause
         told = ""

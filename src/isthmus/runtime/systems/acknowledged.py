@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def _agree(system: System) -> dict[str, Any]:
-    """What the file says of it. Which medium carries it is no business of the file."""
+    """What the entities have to agree on, as the file says it. Which medium carries them is not the file's business."""
     table = system.own(AcknowledgedTable)
     own = AcknowledgedSpec(
         protocol=table.protocol, act_on=table.act_on, window=table.window, answer_after=table.answer_after
@@ -51,7 +51,7 @@ def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joini
 
 
 def _connect(spec: SystemSpec, process: ProcessId, listener: socket, limits: Limits) -> Medium:
-    """The end of one entity, not connected yet."""
+    """One entity's end of the medium, not connected yet."""
     own, names = spec.own_of(AcknowledgedSpec), spec.directory()
     if own.where is None:
         raise ValueError("nobody has decided where the medium is: call decide first")

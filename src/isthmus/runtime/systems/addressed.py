@@ -46,11 +46,11 @@ class AddressedDriver(ProcessDriver):
 
     @abstractmethod
     def _is_at_rest(self) -> bool:
-        """The same, of what the endpoint knows."""
+        """Whether the endpoint knows of nothing that is still on its way."""
 
     @abstractmethod
     def what_is_left(self) -> str:
-        """What is on its way, in words."""
+        """What is still on its way from or to this process, in words."""
 
     def _deliver_addressed(self, deliveries: list[Delivered]) -> None:
         for delivered in deliveries:
@@ -81,7 +81,7 @@ class AddressedSite(ABC, Generic[AnyDriver]):
 
     @abstractmethod
     def describe(self, process: ProcessId) -> str:
-        """What a process is in, for people."""
+        """In words, for the table that `isthmus run` prints: which groups or clusters a process is a member of."""
 
     async def launch(
         self,
@@ -125,7 +125,7 @@ class AddressedSite(ABC, Generic[AnyDriver]):
 
 
 def _is_over(drivers: Iterable[AddressedDriver], since: float) -> bool:
-    """Whether all are at rest, and have been since then."""
+    """Whether all processes are at rest, and have been since that time."""
     return all(driver.ended is not None or (driver.is_quiet and driver.last_busy <= since) for driver in drivers)
 
 

@@ -82,7 +82,7 @@ class ClusterSite(AddressedSite[ClusterDriver]):
         return await self.launch(process, listener, partial(ClusterDriver, endpoint, on_message), limits)
 
     async def write(self, driver: ClusterDriver, target: ProcessId, payload: bytes, rng: Random) -> None:
-        """Each message is for one process."""
+        """Send a message to `target` alone: each message is for one process here."""
         await driver.send(target, payload)
 
     def describe(self, process: ProcessId) -> str:

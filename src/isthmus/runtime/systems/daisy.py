@@ -98,7 +98,7 @@ class DaisySite(AddressedSite[DaisyDriver]):
         return await self.launch(process, listener, make, limits)
 
     async def write(self, driver: DaisyDriver, target: ProcessId, payload: bytes, rng: Random) -> None:
-        """Each message is for the one that is meant, and now and then for others, or for everybody."""
+        """Send a message to `target`, and now and then to others as well, or to everybody."""
         everybody = self.everybody
         others = rng.sample(everybody, rng.choice((0, 0, 1, min(2, len(everybody)), len(everybody))))
         # Whoever is not in the tree now has not come yet, or is gone.
@@ -137,7 +137,7 @@ def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joini
 
 
 def _first_view(spec: SystemSpec, member: DaisyMember) -> View:
-    """Its local group."""
+    """The view that a process begins in: that of its local group."""
     return member.view
 
 

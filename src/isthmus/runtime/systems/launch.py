@@ -27,7 +27,7 @@ Connect: TypeAlias = Callable[[SystemSpec, ProcessId, socket, Limits], Carrier]
 
 
 def to_each_peer(spec: SystemSpec, process: ProcessId, listener: socket, limits: Limits) -> Carrier:
-    """TCP to each of the others."""
+    """Connections by TCP to each of the other members."""
     label = str(spec.directory().name(process))
     tag = group_tag(f"{spec.run}/{spec.system}")
     return Mesh(process, spec.addresses, listener, group=tag, label=label, limits=limits)

@@ -80,5 +80,5 @@ async def provide_medium(spec: SystemSpec, at: Address | None = None) -> tuple[S
 
 
 def _first_view(spec: SystemSpec, member: Member) -> View:
-    """What a founding member is in at the start."""
+    """The view that a founding member begins in."""
     return KINDS[spec.kind].first_view(spec, member.group if isinstance(member, GatewayMember) else member)

@@ -15,7 +15,7 @@ Receive: TypeAlias = Callable[[ProcessId, Sequence[Pdu]], None]
 
 
 class Carrier(Protocol):
-    """`receive` is where the driver puts itself; what arrives before that is lost, as on any network."""
+    """Carries a process's PDUs. The driver sets `receive`; what arrives before that is lost, as on any network."""
 
     me: Me
     receive: Receive
@@ -23,7 +23,7 @@ class Carrier(Protocol):
     async def open(self) -> None: ...
 
     async def reach(self, processes: Iterable[ProcessId], timeout: float) -> Sequence[object]:
-        """Wait until each of these processes has answered. Returns, for people, where nobody did in time."""
+        """Wait until each of these processes has answered. Returns, for a message, where nobody did in time."""
 
     def send(self, destinations: Destinations, frame: bytes) -> None:
         """Have `frame` sent to each destination at the end of this iteration of the event loop."""

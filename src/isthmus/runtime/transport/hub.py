@@ -174,7 +174,7 @@ class HubMedium(Medium):
 
 
 class _Line(Connection):
-    """One hello each way, then parcels each way."""
+    """The connection to a hub: one hello each way, then parcels each way."""
 
     def __init__(self, medium: HubMedium) -> None:
         super().__init__()

@@ -78,13 +78,13 @@ class Medium(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """For people."""
+        """Where the medium is, in words for messages and logs."""
 
     # Finding one another.
 
     @abstractmethod
     async def open(self) -> None:
-        """Be on the medium, or raise what says why not."""
+        """Connect to the medium, or raise the problem that says why that is not possible."""
 
     async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[str]:
         """Hail until each of these has answered. Returns who did not in time, and where it was looked for."""
@@ -134,7 +134,7 @@ class Medium(ABC):
     # Receiving.
 
     def _take(self, data: bytes) -> None:
-        """Whole parcels, as the medium brings them. Raises `FrameError`; what came before it counts."""
+        """Take whole parcels off the medium. Raises `FrameError` at a bad one; what came before it counts."""
         me, chance, random = self._process, self._chance, self._random
         sender: ProcessId = -1
         pdus: list[Pdu] = []
@@ -186,4 +186,4 @@ class Medium(ABC):
 
 
 def _nothing(why: str) -> None:
-    """Nobody is there yet to be told."""
+    """Takes the news that the medium is lost while there is no driver that could hear it."""

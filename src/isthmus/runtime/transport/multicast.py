@@ -156,7 +156,7 @@ class MulticastMedium(Medium):
             self.heard(data)
 
     def heard(self, data: bytes) -> None:
-        """A datagram, from anybody."""
+        """Take one datagram, whoever sent it."""
         try:
             self._datagram(data)
         except FrameError as error:

@@ -26,13 +26,13 @@ _LENGTH = 4
 MAX_PARCEL = MAX_FRAME + _HEADER.size + 8 * MAX_MEMBERS
 
 HAIL = b"?"
-"""Who is there? Say so."""
+"""The body of a hail that asks who is there."""
 HERE = b"!"
-"""I am."""
+"""The body of the answer to a hail."""
 
 
 class Parcel(NamedTuple):
-    """`body` is still to be decoded: most parcels are looked at by several, and some of those do not care."""
+    """A PDU on the medium, from whom and for whom. `body` is not decoded yet: not everybody who gets it needs it."""
 
     source: ProcessId
     destinations: tuple[ProcessId, ...]

@@ -27,16 +27,16 @@ class Limits(NamedTuple):
     write_buffer: int = 8 << 20
     """Bytes that may wait for one peer; beyond, its frames are dropped until it has read half of them."""
     connect: float = 5.0
-    """For dialling and being answered."""
+    """Time for dialling and being answered."""
     hello: float = 5.0
-    """For a caller to say who it is."""
+    """Time for a caller to say who it is."""
     strangers: int = 64
     """Callers that may be connected without having said who they are."""
     first_pause: float = 0.02
     longest_pause: float = 1.0
-    """Between two attempts to reach a peer."""
+    """The longest pause between two attempts to reach a peer."""
     silence: float = 10.0
-    """After which a connection whose other end does not even acknowledge is given up."""
+    """Silence after which a connection is given up whose other end does not even acknowledge."""
 
 
 DEFAULT_LIMITS = Limits()

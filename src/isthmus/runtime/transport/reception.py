@@ -22,7 +22,7 @@ _STRANGER: ProcessId = -1
 
 
 class Reception(ABC):
-    """Who has called. A subclass says whom it expects, and what becomes of what they say."""
+    """Takes calls, and keeps those who called. A subclass says whom it expects, and what becomes of what they say."""
 
     def __init__(self, me: Me, limits: Limits) -> None:
         self.me = me

@@ -150,5 +150,5 @@ class _Encrypted(Exception):
 
 
 def _no_password() -> str:
-    """OpenSSL would ask the terminal."""
+    """Refuse a key with a password: OpenSSL would ask for it at the terminal."""
     raise _Encrypted

@@ -118,7 +118,7 @@ class Wan:
 
     @property
     def port(self) -> int:
-        """Where to call."""
+        """The port to call instead of the target's."""
         return self.address.port
 
     @property
@@ -194,7 +194,7 @@ class Wan:
             await asyncio.wait([relay.gone for relay in self._relays])
 
     def statistics(self) -> list[ConnectionStatistics]:
-        """Of the latest connections that have ended, and of all that are open."""
+        """Statistics of the latest connections that have ended, and of all that are open."""
         return [*self._ended, *(relay.statistics() for relay in self._relays)]
 
     def arrived(self) -> tuple[int, int]:

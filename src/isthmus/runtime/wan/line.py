@@ -58,7 +58,7 @@ class Conditions(NamedTuple):
     """Bytes that may wait for their turn; none: `QUEUE`, or `QUEUE_TIME` of a fast line."""
 
     def check(self) -> Conditions:
-        """Itself, or `ValueError`."""
+        """These conditions, if they make sense; otherwise `ValueError`."""
         check_rate(self.rate)
         for name, value, least in (("delay", self.delay, 0), ("jitter", self.jitter, 0), ("queue", self.queue, 1)):
             if value is not None and value < least:
@@ -232,7 +232,7 @@ class Line:
         self._free_at = now
 
     def clear(self) -> None:
-        """Nobody is there any more to whom anything could arrive."""
+        """Drop all that is on the line: nobody is there any more to whom it could arrive."""
         self._waiting.clear()
         self._flying.clear()
         self.in_flight = 0
