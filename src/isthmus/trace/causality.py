@@ -22,7 +22,7 @@ Past: TypeAlias = tuple[list[int], frozenset[int]]
 
 
 def direct_causes(history: RunHistory) -> list[list[int]]:
-    """Message to its direct causes.
+    """The direct causes of every message.
 
     A trace can claim that a message was delivered where it was sent before it was sent, or other circles; then
     messages are causes of themselves here, as they are by definition.
@@ -56,7 +56,7 @@ def direct_causes(history: RunHistory) -> list[list[int]]:
 
 
 def causal_pasts(history: RunHistory) -> list[Past]:
-    """Message to its causal past, from the direct causes upwards."""
+    """The causal past of every message, worked out from direct causes."""
     causes = direct_causes(history)
     effects: list[list[int]] = [[] for _ in causes]
     unmet = [len(each) for each in causes]

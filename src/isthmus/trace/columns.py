@@ -23,7 +23,7 @@ class Column(NamedTuple):
     meaning: str
     least: int | None = None
     values: tuple[str, ...] = ()
-    """All that it may hold; empty: anything."""
+    """All values that the column may hold; empty: anything."""
 
 
 class EventKind(NamedTuple):

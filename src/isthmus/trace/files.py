@@ -17,7 +17,7 @@ from isthmus.trace.shiviz.log import Expressions
 SUFFIXES = (".jsonl", ".parquet")
 SHIVIZ_SUFFIX = ".shiviz"
 LOG_SUFFIX = ".log"
-"""Anybody's logs are called so: in a directory they are traces only where somebody says how to read them."""
+"""Logs of any program end like this: in a directory they are traces only where the user says how to read them."""
 
 
 class Traces(list[Path]):

@@ -63,7 +63,7 @@ class ProcessHistory:
         self.joined = False
         self.crashed = False
         self.gone = False
-        """Crashed or left: it owes no deliveries any more."""
+        """Whether the process crashed or left: it owes no deliveries any more."""
         self.deliveries: dict[int, int] = {}
         """Message to index of its first delivery, in the order of delivery."""
         self.again: list[tuple[int, int]] = []
@@ -238,7 +238,7 @@ class RunHistory:
         return rank != UNPLACED and rank >= self.owed_from(process, self.sender[message])
 
     def never_sent(self, message: int) -> bool:
-        """Nobody sent it, and we would know."""
+        """Whether nobody sent this message, and the logs are complete enough to know that."""
         return self.sent_at[message] < 0 and self.sender_log(message).complete
 
     def past_is_known(self, message: int) -> bool:
@@ -247,7 +247,7 @@ class RunHistory:
 
     @cached_property
     def delivered(self) -> set[int]:
-        """What was delivered anywhere."""
+        """All messages that were delivered anywhere."""
         return set().union(*(member.deliveries for member in self.members))
 
 

@@ -50,7 +50,7 @@ class Finding:
         self.unknown = False
 
     def violated(self, process: ProcessHistory, first: int, second: int | None = None, **more: Any) -> None:
-        """Count it, and describe it by the messages and whatever more a `Mistake` needs."""
+        """Count a violation, and describe it by its messages and whatever more a `Mistake` needs."""
         self.violations += 1
         if len(self.witnesses) < WITNESSES:
             text, deliveries = self.history.text, process.deliveries
@@ -215,7 +215,7 @@ def causal(history: RunHistory, found: Finding) -> None:
 
 
 def _judge_by_direct_causes(found: Finding, process: ProcessHistory, causes: list[list[int]]) -> None:
-    """Complete where every cause had to be delivered here and would be seen; see `causality`."""
+    """Judge by direct causes: enough where every cause had to be delivered here and would be seen; see `causality`."""
     deliveries = process.deliveries
     found.checked += len(deliveries)
     for message, index in deliveries.items():
@@ -226,7 +226,7 @@ def _judge_by_direct_causes(found: Finding, process: ProcessHistory, causes: lis
 
 
 def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) -> None:
-    """Exact everywhere, at the cost of one comparison per sender."""
+    """Judge by whole causal pasts: exact everywhere, at the cost of one comparison per sender."""
     deliveries = process.deliveries
     found.checked += len(deliveries)
     channels = _Channels(found.history, process)

@@ -26,7 +26,7 @@ class Mistake(Struct, frozen=True, kw_only=True):
     """Where `first` stands in the log of `process`; None when it was not delivered there."""
     second_index: int | None = None
     other: str | None = None
-    """Another process, where it is otherwise."""
+    """Another process, whose log says otherwise."""
     other_first_index: int | None = None
     other_second_index: int | None = None
     kind: str | None = None

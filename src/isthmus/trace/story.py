@@ -21,7 +21,7 @@ from isthmus.trace.reader import LogTrace, Trace
 from isthmus.trace.schema import Event, TraceError, printable
 
 Place: TypeAlias = Literal["before it", "AFTER it", "delivered", "missing", "not for it"]
-"""`delivered`: where the message itself was not, so that there is nothing to compare."""
+"""Where a cause stands beside the message; `delivered`: the message itself was not, so nothing can be compared."""
 
 
 class Step(Struct, frozen=True):

@@ -50,7 +50,7 @@ def export_rows(rows: Iterable[Event], captions: Mapping[tuple[str, int], str] |
 
 
 def write_log(path: Path, rows: Iterable[Event], captions: Mapping[tuple[str, int], str] | None = None) -> None:
-    """All of the log or none of it."""
+    """Write the whole log to a file, or leave no file at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "w", encoding="utf-8", newline="\n") as file:

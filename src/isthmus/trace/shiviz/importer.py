@@ -35,7 +35,7 @@ GROUPS: dict[str, str] = {column: KIND if column == "event" else column for colu
 
 _TIMES = ("time_ns", "timestamp")
 _OTHERS = frozenset(column.name for column in TRACE_COLUMNS if column.type != "string")
-"""Columns that are no text."""
+"""Columns that hold something else than text."""
 
 Row: TypeAlias = tuple[int, Event]
 """The line of an entry, and what it says."""
