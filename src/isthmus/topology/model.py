@@ -30,7 +30,7 @@ ORDERS: tuple[OrderName, ...] = ("fifo", "causal", "total")
 """Weakest first. Each contains those before it: total order here is always causal (a log, or the embedded group)."""
 
 SUSPECT_AFTER: Nanos = 200 * MILLISECOND
-"""Unless a file says otherwise. A real run then takes longer, since operating systems have other things to do."""
+"""The default of `suspect-after`. A real run then takes longer: operating systems have other things to do."""
 
 REST = "*"
 """In place of a process: every process that comes this way and that no other set or path names."""

@@ -32,7 +32,7 @@ _WORDING = Wording(
 
 
 def _read(table: Table, system: System) -> System:
-    """Point-to-point messages, no views, no gateways."""
+    """Read a system of clusters: it has point-to-point messages, no views and no gateways."""
     for key in ("acknowledged", *(key for key in GROUP_KEYS if key not in KEYS)):
         table.foreign(key, "is for groups, and this system is made of clusters", "remove it, or [clusters]")
     if system.order != "causal":
@@ -96,7 +96,7 @@ class _Reader(TreeReader[ClusterTable]):
 
 
 def _check(report: Report, topology: Topology, systems: Sequence[System]) -> None:
-    """Clusters stand alone, and they have no views: nobody comes, goes or begins a second life."""
+    """Refuse joins, and that processes come, go or restart: clusters stand alone and have no views."""
     for system in systems:
         if len(topology.systems) > 1 and not topology.is_joined(system.name):
             reason = "nothing can join a system of clusters to the others here"

@@ -34,7 +34,7 @@ _WORDING = Wording(
 
 
 def _read(table: Table, system: System) -> System:
-    """A tree of groups, and messages to any set of processes, or all of them to everybody."""
+    """Read a daisy: a tree of groups, with messages to any set of processes, or all of them to everybody."""
     table.foreign("journal", "is for single groups, and this system is a daisy", "remove it, or [daisy]")
     system = replace(system, standby=read_standby(table, system))
     reason = "in a daisy a message is delivered when a quorum of the group holds it, so that a new server has it too"
@@ -117,7 +117,7 @@ class _Reader(TreeReader[DaisyTable]):
 
 
 def _read_options(table: Table) -> DaisyOptions:
-    """What is said once, for the whole daisy, beside its topmost parts."""
+    """Read the options that hold for the whole daisy; they stand beside its topmost parts."""
     least, most, reconsider = _read_sizes(table)
     inside: Inside = table.choice("inside", get_args(Inside), "everybody")
     options = DaisyOptions(
@@ -241,7 +241,7 @@ def _picture(system: System) -> Picture:
 
 
 def _unusual(options: DaisyOptions) -> str:
-    """What is not as in every daisy."""
+    """The options of this daisy that differ from the default, in words."""
     said = ""
     if options.inside == "recipients":
         said = f"; in a group to recipients only, {options.resilience + 1} members hold each"

@@ -14,7 +14,7 @@ KEYS = ("address", "heartbeat", "link-address", "tls", "journal", "standby", "de
 
 
 def read_group(table: Table, system: System) -> System:
-    """What every group has, whatever carries its messages."""
+    """Read the keys that every group has, whatever carries its messages."""
     system = replace(
         system,
         address=read_address(table, "address", len(system.members)),

@@ -33,7 +33,7 @@ class Picture(NamedTuple):
 
 
 def _sound(report: Report, topology: Topology, systems: Sequence[System]) -> None:
-    """Nothing about this kind depends on the rest of the file."""
+    """The check of a kind whose systems do not depend on the rest of the file: nothing can be wrong."""
 
 
 def _joinable(system: System) -> Refusal | None:

@@ -17,7 +17,7 @@ KINDS: dict[str, Kind] = {
     "group": GROUP,
     "log": LOG,
 }
-"""By the name that other layers have in their tables. Where a file has the tables of two kinds, the first counts."""
+"""All kinds by name, the same as in the tables of other layers. Of two tables in a file, the first kind counts."""
 
 
 def providers() -> tuple[str, ...]:

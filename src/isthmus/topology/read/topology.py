@@ -112,7 +112,7 @@ def _of_its_kind(table: Table, system: System) -> System:
 
 
 def _gateways(table: Table) -> tuple[str, ...]:
-    """`3` stands for g1, g2, g3."""
+    """The names of a system's gateways: `3` stands for g1, g2, g3."""
     value = table.entries.get("gateways", 0)
     if isinstance(value, list):
         return table.names("gateways", empty=True) or ()
