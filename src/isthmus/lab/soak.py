@@ -60,7 +60,7 @@ in groups where only k + 1 members hold a message, and where they forward what t
 two daisies that broadcast and are joined."""
 
 CHUNK = 8
-"""Seeds that a worker runs in one go."""
+"""How many seeds a worker runs in one go."""
 
 
 class Tally(Struct):

@@ -1,8 +1,8 @@
 """The expressions of the cluster paper (Sect. IV), as printed, and the exact ones where those are approximations.
 
-All are for even trees: n sites, in b parts, those again in b parts, and so on, for `layers` layers. Costs are numbers
-in headers (c = 1), loads are arrivals in multiples of the rate at which every site sends, to all n sites alike, itself
-included. All results are exact.
+All are for even trees: n processes that send, in b parts, those again in b parts, and so on, for `layers` layers. Costs
+are numbers in headers (c = 1), loads are arrivals in multiples of the rate at which each of them sends, to all n alike,
+itself included. All results are exact.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def printed_from_above(sites: int, parts: int, layers: int, layer: int) -> Fract
 
 
 def exact_from_below(sites: int, parts: int, layers: int, layer: int) -> Fraction:
-    """Everything that the sites of a lowest cluster send; above, what the sites below send out of their part."""
+    """Everything that senders of a lowest cluster send; above, what senders below send out of their part."""
     served = Fraction(sites, parts ** (layers - layer))
     return served if layer == 1 else served * (1 - served / (parts * sites))
 
 
 def exact_from_above(sites: int, parts: int, layers: int, layer: int) -> Fraction:
-    """What all other sites send to those below this coordinator."""
+    """What all other senders send to those below this coordinator."""
     served = Fraction(sites, parts ** (layers - layer))
     return served * (1 - served / sites)

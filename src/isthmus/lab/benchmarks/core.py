@@ -62,7 +62,7 @@ def measure(sizes: tuple[int, ...] = (4, 8, 16, 32, 64)) -> Iterator[Figure]:
 
 
 def _best(bench: Callable[[int], float], size: int) -> float:
-    """The better of two: the machine may have been busy with something else during one of them."""
+    """The better of two measurements: the machine may have been busy with something else during one of them."""
     return max(bench(size), bench(size))
 
 

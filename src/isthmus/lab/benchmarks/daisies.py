@@ -27,7 +27,7 @@ GROUPS, SIZE = 3, 5
 """Three local groups of five: a quorum of three survives two crashes at once."""
 UNIFORM = structs.replace(FAST, uniform=True)
 RUNS = 40
-"""For each option and each number of crashes."""
+"""Runs for each option and each number of crashes."""
 AT_ONCE = (1, 2)
 LATE = (12, 5)
 
@@ -136,7 +136,7 @@ def trial(options: DaisyOptions, at_once: int, runs: int, progress: Callable[[],
 def measure(
     runs: int = RUNS, progress: Callable[[], None] = lambda: None, names: Sequence[str] = tuple(OPTIONS)
 ) -> list[Option]:
-    """All options. Neither receiver is a server."""
+    """Measure all options. Neither receiver is a server."""
     found = []
     for name in names:
         options = OPTIONS[name]

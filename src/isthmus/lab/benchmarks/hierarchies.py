@@ -283,7 +283,7 @@ async def run_clusters(
 
 
 async def measure(directory: Path, progress: Callable[[], None]) -> list[Outcome]:
-    """All three. In the first daisy the servers of all three groups die, one after the other."""
+    """Run the daisy, the changing daisy and the clusters. In the first, the servers of all groups die in turn."""
     for name in ("daisy", "changing", "clusters"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     return [

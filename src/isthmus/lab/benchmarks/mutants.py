@@ -13,7 +13,7 @@ from isthmus.lab.standard import standard
 from isthmus.simulator.campaign import run_seeds
 
 SEED_LIMIT = 2000
-"""A mutant that survives this many seeds has got away."""
+"""The most seeds that a mutant is run with: one that survives them all has got away."""
 
 
 class Catch(Struct, frozen=True):

@@ -29,7 +29,7 @@ from isthmus.simulator.world import Host
 
 ROUND: Nanos = MILLISECOND
 QUIET: Nanos = 3600 * SECOND
-"""Nobody says anything by itself."""
+"""Settings under which nobody says anything unasked: only the message that is counted causes PDUs."""
 
 SIZES = (2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 

@@ -1,10 +1,10 @@
 """The counts of clusters: message cost and processing load (cluster, Sect. IV), counted on the real protocol code.
 
 Costs are the numbers in headers, added up over the hops of a message. Loads are arrivals at coordinators when every
-site sends one message to every site, itself included; divided by n they are in multiples of the rate of one site. As
+process sends one to every process, itself included; divided by n they are in multiples of the rate of one process. As
 in the paper, a message to oneself counts as an arrival at one's own coordinator, though here it never gets there. So
 that arrivals can be told from what a coordinator sends itself, coordinators are processes of their own that send
-nothing: the paper has such an extra site at the top (Sect. IV.B).
+nothing: the paper has such an extra process at the top (Sect. IV.B).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from isthmus.planner.clusters import (
 from isthmus.simulator.world import Host
 
 QUIET: Nanos = 3600 * SECOND
-"""Nothing is lost here, so nothing has to be sent again."""
+"""Settings under which nothing is sent again: nothing is lost here."""
 
 LOOK_EVERY: Nanos = 10 * MILLISECOND
 
@@ -51,7 +51,7 @@ FIGURE_7_PARTS = (2, 3, 4, 6, 8, 12)
 def even_tree(
     sites: int, parts: int, layers: int, delivery: DeliveryName, *, dedicated: bool = False, name: str = ""
 ) -> ClusterTable:
-    """So many sites in an even tree. With `dedicated` every cluster has one process more, its agent and coordinator."""
+    """An even tree of processes that send. With `dedicated` every cluster has one more, its agent and coordinator."""
     extra: tuple[str, ...] = (f"c{name}",) if dedicated else ()
     below: tuple[ClusterTable, ...] = ()
     processes = extra
@@ -121,7 +121,7 @@ class ClusterRig(SystemRig):
         return endpoint
 
     def send_all_pairs(self) -> None:
-        """One message from every site to every site."""
+        """Send one message from every sender to every sender, itself included."""
         for source, destination in product(self.sites, self.sites):
             self.send(source, destination)
         self.rest()
@@ -162,7 +162,7 @@ class Header(Struct, frozen=True):
 
 
 def worst_header(sites: int, parts: int, layers: int, delivery: DeliveryName = "rst") -> Header:
-    """Of one message between the last site of the first part and the last site of the last: clients at the bottom."""
+    """The header of a message from the last sender of the first part to the last of the last: clients at the bottom."""
     rig = ClusterRig(even_tree(sites, parts, layers, delivery), weigh=True)
     source = rig.sites[sites // parts - 1] if layers > 1 else rig.sites[0]
     message = rig.send(source, rig.sites[-1])
@@ -189,7 +189,7 @@ def count_growth() -> list[Row]:
 
 
 class Load(Struct, frozen=True):
-    """Arrivals at every coordinator of one layer, from below and from above, in multiples of a site's rate."""
+    """Arrivals at every coordinator of one layer, from below and from above, in multiples of one sender's rate."""
 
     layer: int
     below: list[Fraction]
@@ -197,7 +197,7 @@ class Load(Struct, frozen=True):
 
 
 def loads(sites: int, parts: int, layers: int) -> list[Load]:
-    """Every site sends to every site, in a tree of centralised clusters."""
+    """Count arrivals when everybody sends to everybody, in a tree of centralised clusters."""
     rig = ClusterRig(even_tree(sites, parts, layers, "coordinator", dedicated=True))
     rig.send_all_pairs()
     arrivals = rig.arrivals
@@ -221,7 +221,7 @@ def count_loads() -> list[Row]:
 
 
 def _flat_matrix() -> Row:
-    """The same without coordinators: every site has as many arrivals as it sends itself."""
+    """The same without coordinators: every sender has as many arrivals as it sends itself."""
     rig = ClusterRig(even_tree(16, 1, 1, "rst"))
     rig.send_all_pairs()
     counted = [Fraction(rig.arrivals[site, 0] + 1, 16) for site in rig.sites]

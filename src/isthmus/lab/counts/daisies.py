@@ -37,7 +37,7 @@ FAST = GroupSettings(heartbeat=20 * MILLISECOND, suspect_after=3600 * SECOND, re
 FIRST_HEARTBEAT: Nanos = 3600 * SECOND
 """Nobody speaks unasked before: 4,096 processes in groups of 64 would say a quarter of a million words a heartbeat."""
 LAST_WORDS: Nanos = 10 * MILLISECOND
-"""Answers to what came last."""
+"""Time for the answers to what came last."""
 SIZES = (8, 16, 64, 256, 1024, 4096)
 SITES = 2
 """The comparison of parallel, Sect. 8.2, is of two systems, each divided into `PARTS` groups."""

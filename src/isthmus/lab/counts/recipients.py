@@ -24,7 +24,7 @@ GROUPS = SITES * PARTS
 
 
 def _rig(size: int, groups: int, resilience: int, settings: GroupSettings) -> DaisyRig:
-    """Without resilience: a daisy that sends to everybody."""
+    """A daisy to count on; without resilience it sends to everybody in a group."""
     inside = DaisyOptions(inside="recipients", resilience=resilience) if resilience else DaisyOptions()
     table = even_daisy(groups * size, groups, 2) if groups > 1 else even_daisy(size, 1, 1)
     return DaisyRig(structs.replace(table, options=inside), settings)

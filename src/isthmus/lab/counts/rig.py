@@ -43,7 +43,7 @@ LEAD_TIME: Nanos = 50 * MILLISECOND
 """Before anything is counted: links come up, and gateways tell each other so."""
 
 PATIENCE: Nanos = 600 * SECOND
-"""What is not done by then never will be."""
+"""Virtual time after which what is not done never will be."""
 
 SYSTEM = "s"
 Note: TypeAlias = Callable[[ProcessId, ProcessId, Pdu], None]

@@ -192,7 +192,7 @@ def _own_place_at_once(self: TotallyOrderingMember, messages: list[Message], now
 
 @part_of("own-place-at-once", of=TotallyOrderingMember._carried)
 def _not_carried_again(self: TotallyOrderingMember, batch: Batch, out: Outbox) -> None:
-    """Has its place already."""
+    """Part of the mistake above: an own PDU that the medium brings back is ignored, as it has its place already."""
 
 
 @mutant("agreed-order-ignored", breaks="total", of=TotallyOrdering.close, scenario="to")

@@ -122,7 +122,7 @@ def _stable_when_one_has_it(self: Stability, sender: int) -> int:
 
 @part_of("stable-too-early", of=GroupMember.invariants)
 def _not_noticed(self: GroupMember) -> None:
-    """The invariants would see it at once."""
+    """Takes the place of the invariants, which would see this mistake at once."""
 
 
 @mutant("confirmed-on-arrival", of=GroupMember._hand_over)
