@@ -121,6 +121,22 @@ def test_lines_go_in_and_come_out_at_every_process_in_order(tmp_path: Path) -> N
     assert first_of_each == [f"site/p1/{number} {word}" for number, word in enumerate(words, 1)]
 
 
+def test_lines_are_taken_for_as_long_as_was_said(tmp_path: Path) -> None:
+    """Nobody hangs up, and yet it ends, in good order."""
+    file = write(tmp_path / "group.toml", GROUP)
+
+    async def type_and_wait() -> tuple[int, bytes]:
+        arguments = (file, "--site", "site", "--lines", "--duration", "1s")
+        async with asyncio.timeout(PATIENCE), running(*arguments, stdin=asyncio.subprocess.PIPE) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write(b"word\n")
+            return await child.wait(), await child.stdout.read()
+
+    code, printed = asyncio.run(type_and_wait())
+    assert (code, printed.splitlines()) == (0, [b"site/p1/1 word"] * len(PROCESSES))
+
+
 def test_processes_of_one_site_can_run_apart_and_stop_apart(tmp_path: Path, unused_ports: int) -> None:
     """Three OS processes of one member each; the first is told to stop while the others go on."""
     file = write(tmp_path / "group.toml", GROUP + f'address = "127.0.0.1:{unused_ports}"\n')

@@ -13,8 +13,8 @@ from patience import seconds
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.lab.benchmarks.failover import figures_of
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Line
 from isthmus.lab.harness.os_process import ChildFailed, Ports
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, Line
 from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -67,8 +67,8 @@ def test_a_gateway_is_killed_and_comes_back_and_nothing_is_lost(tmp_path: Path) 
                 assert await sites[site].quiet() == {"p1": EACH, "p2": EACH} | {
                     name: 0 for name in ("g1", "g2") if f"{site}/{name}" != victim
                 }
-            figures = await sites[FAR].figures(flow=True)
-            assert sum(figures.flow.values()) == 2 * 2 * EACH
+            figures = await sites[FAR].figures()
+            assert sum(figures.imported.values()) == 2 * 2 * EACH
             assert {link.link for link in figures.links} == {0, 1}
             assert all(link.bytes_in for link in figures.links)
             await sites.close()
@@ -97,10 +97,11 @@ def test_delays_are_measured_from_one_look_to_the_next(tmp_path: Path) -> None:
             await sites[FAR].figures(measure=True)
             await sites[NEAR].send("p1", rate=500, count=100)
 
-            async def all_have_come() -> bool:
-                return (await sites[NEAR].figures()).stable_through["p1"] == 100
+            async def all_are_accepted() -> bool:
+                return (await sites[NEAR].figures()).accepted["p1"] == 100
 
-            await until(all_have_come)
+            await until(all_are_accepted)
+            await sites[NEAR].stable()
             delays = (await sites[FAR].figures()).delays
             assert not (await sites[FAR].figures()).delays
             return delays

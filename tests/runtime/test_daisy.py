@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from example_files import example_file
 from msgspec import structs
-from runtime_support import PATIENCE, run_test, until
+from runtime_support import end_apart, run_test, until
 
 from isthmus.core.ids import SECOND, ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Addressed
@@ -52,8 +52,7 @@ class Shop:
         return self.delivered[slot].append
 
     async def close(self) -> list[str]:
-        unfinished = await asyncio.gather(*(site.close(within=PATIENCE, linger=0.3) for site in self.sites))
-        return [line for lines in unfinished for line in lines]
+        return await end_apart(self.sites, linger=0.3)
 
     async def chatter(self) -> None:
         """Everybody writes to sets of processes; what is sent later may follow from what has been delivered by then."""

@@ -10,7 +10,7 @@ from flood_member import FloodMember
 from runtime_support import run_test, soon, until
 
 from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
-from isthmus.core.endpoint import Member, OrderName, View
+from isthmus.core.endpoint import Member, OrderName
 from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
@@ -246,14 +246,11 @@ def test_the_others_go_on_when_one_dies_and_it_comes_back_as_a_new_process() -> 
 
             spec = system.spec
             reborn = incarnation_of(1, 1)
-            views: list[View] = []
             batches: list[Batch] = []
             driver = await soon(
-                start_member(
-                    spec, reborn, listen(spec.addresses[1]), on_batch=batches.append, on_view=views.append, joining=True
-                )
+                start_member(spec, reborn, listen(spec.addresses[1]), on_batch=batches.append, joining=True)
             )
-            await until(lambda: views and set(views[-1].members) == {0, reborn, 2, 3})
+            await until(lambda: driver.view is not None and set(driver.view.members) == {0, reborn, 2, 3})
             await driver.send([b"back again"])
             for name in ("p1", "p3", "p4"):
                 delivered = await soon(anext(system[name]))

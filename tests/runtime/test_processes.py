@@ -17,7 +17,7 @@ import pytest
 from runtime_support import PATIENCE, run_with_children, soon
 
 import isthmus
-from isthmus.adapters.embedded import main, plan, spawn
+from isthmus.adapters.embedded import Child, main, plan, spawn
 from isthmus.core.ids import MILLISECOND, ProcessName
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(isthmus.__file__).parents[1])])}
 
 
-class Child:
+class RunningChild:
     """One member in an OS process, and what it has said so far."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, news: asyncio.Condition) -> None:
@@ -67,10 +67,12 @@ class Child:
 class Children:
     def __init__(self, spec: SystemSpec) -> None:
         self.spec = spec
-        self.children: list[Child] = []
+        self.children: list[RunningChild] = []
         self._news = asyncio.Condition()
 
-    async def start(self, name: str, application: str, listener: socket.socket | None = None, **options: Any) -> Child:
+    async def start(
+        self, name: str, application: str, listener: socket.socket | None = None, **options: Any
+    ) -> RunningChild:
         process = await spawn(
             self.spec,
             name,
@@ -81,7 +83,7 @@ class Children:
             stderr=asyncio.subprocess.PIPE,
             **options,
         )
-        child = Child(name, process, self._news)
+        child = RunningChild(name, process, self._news)
         self.children.append(child)
         return child
 
@@ -282,9 +284,9 @@ def test_bad_input_is_one_clear_line(
     process: str, content: bytes | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = SystemSpec(run="r", system="s", names=(ProcessName("s", "p1"),), addresses={0: Address(LOOPBACK, 1)})
-    path = tmp_path / "spec.json"
-    path.write_bytes(content if content is not None else msgspec.json.encode(spec))
-    assert main([process, "--spec", str(path)]) == 2
+    path = tmp_path / "child.json"
+    path.write_bytes(content if content is not None else msgspec.json.encode(Child(spec=spec, process=process)))
+    assert main([str(path)]) == 2
     errors = capsys.readouterr().err
     assert why in errors
     assert len(errors.splitlines()) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -14,7 +14,9 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.driver.recorder import LiveRecorder
+from isthmus.runtime.host import Host
 from isthmus.runtime.loop import run
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.transport.hello import Hello, encode_hello
 from isthmus.runtime.transport.mesh import Mesh
@@ -56,6 +58,18 @@ async def until(condition: Callable[[], object]) -> None:
 async def soon(awaitable: Awaitable[Result]) -> Result:
     async with asyncio.timeout(PATIENCE):
         return await awaitable
+
+
+async def end_apart(sites: Sequence[AddressedSite[Any]], linger: float) -> list[str]:
+    """End a system whose processes are dealt to these sites, as if each was in an OS process of its own.
+
+    Returns what had not arrived when time was up.
+    """
+    hosts: list[Host[AddressedDriver]] = [Host(site.spec, stop_timeout=PATIENCE, linger=linger) for site in sites]
+    for host, site in zip(hosts, sites, strict=True):
+        host.processes = site.drivers
+    await asyncio.gather(*(host.end() for host in hosts))
+    return [line for host in hosts for line in host.unfinished()]
 
 
 class Flood:

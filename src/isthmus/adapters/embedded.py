@@ -16,7 +16,6 @@ A child stops on SIGTERM, or when its application returns: it sees everything ac
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib
 import logging
@@ -24,7 +23,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -35,12 +33,11 @@ from isthmus.core.endpoint import OrderName, View
 from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.runtime.driver.member import MemberDriver
+from isthmus.runtime.host import Host, start_all
 from isthmus.runtime.loop import run
-from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.systems.members import MemberFactory, group_member, provide_medium, start_member
 from isthmus.runtime.systems.spec import SystemSpec
-from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.transport.hub import Hub
 
@@ -136,26 +133,23 @@ class EmbeddedSystem:
                 listener.close()
             raise
         names = self.spec.directory()
-        starting: dict[str, asyncio.Task[MemberDriver]] = {}
+        starting = {
+            process: start_member(
+                self.spec,
+                names.id(self.name, process),
+                listener,
+                on_batch=self._callbacks.get(process),
+                make_member=self._make_member,
+                make_driver=self._make_driver,
+            )
+            for process, listener in listeners.items()
+        }
         try:
-            async with asyncio.TaskGroup() as group:
-                for process, listener in listeners.items():
-                    member = start_member(
-                        self.spec,
-                        names.id(self.name, process),
-                        listener,
-                        on_batch=self._callbacks.get(process),
-                        make_member=self._make_member,
-                        make_driver=self._make_driver,
-                    )
-                    starting[process] = group.create_task(member)
-        except BaseExceptionGroup as failures:
-            for task in starting.values():
-                if not task.cancelled() and task.exception() is None:
-                    task.result().kill("another process of the system could not start")
+            drivers = await start_all(starting)
+        except BaseException:
             self._unplug()
-            raise failures.exceptions[0] from None
-        self._processes = {process: EmbeddedProcess(task.result(), names) for process, task in starting.items()}
+            raise
+        self._processes = {process: EmbeddedProcess(driver, names) for process, driver in drivers.items()}
         return self
 
     async def __aexit__(
@@ -175,7 +169,7 @@ class EmbeddedSystem:
         drivers = [process.driver for process in self._processes.values()]
         for driver in drivers:
             driver.stop_accepting("the system is closing", self._patience)
-        stability = [asyncio.ensure_future(driver.stable(driver.accepted)) for driver in drivers]
+        stability = [asyncio.ensure_future(driver.see_through()) for driver in drivers]
         if stability:
             await asyncio.wait(stability, timeout=self._close_within)
         await asyncio.gather(*(driver.close() for driver in drivers))
@@ -209,6 +203,18 @@ def plan(
 # One OS process per member.
 
 
+class Child(msgspec.Struct, frozen=True, kw_only=True):
+    """What one OS process is to run: a process of a system, on a socket that it has inherited, or on its address."""
+
+    spec: SystemSpec
+    process: str
+    application: str = ""
+    listener: int | None = None
+    joining: bool = False
+    together: bool = False
+    stop_timeout: float = 10.0
+
+
 async def spawn(
     spec: SystemSpec,
     process: str,
@@ -223,25 +229,25 @@ async def spawn(
     """Start one member in an OS process of its own. Ending it is up to the caller.
 
     The child takes over `listener`, which is closed here; without one it binds its address from `spec`. `application`
-    is `module:function`; without one the child takes part and throws deliveries away. `options` are those of
+    is `module:function`; without one the child takes part and throws deliveries away. `together` says that the whole
+    system ends when this process is stopped, for which it has `stop_timeout` seconds. `options` are those of
     `asyncio.create_subprocess_exec`.
     """
-    command = [sys.executable, "-m", "isthmus.adapters.embedded", process, "--stop-timeout", str(stop_timeout)]
-    if application:
-        command += ["--application", application]
-    if joining:
-        command += ["--joining"]
-    if together:
-        command += ["--together"]
+    child = Child(
+        spec=spec,
+        process=process,
+        application=application,
+        listener=None if listener is None else listener.fileno(),
+        joining=joining,
+        together=together,
+        stop_timeout=stop_timeout,
+    )
     # Through an open file that has no name: a command line may be too short for it, and nothing needs cleaning up.
-    with TemporaryFile() as specification:
-        specification.write(msgspec.json.encode(spec))
-        specification.seek(0)
-        inherited = [specification.fileno()]
-        command += ["--spec-fd", str(specification.fileno())]
-        if listener is not None:
-            inherited.append(listener.fileno())
-            command += ["--listener-fd", str(listener.fileno())]
+    with TemporaryFile() as file:
+        file.write(msgspec.json.encode(child))
+        file.seek(0)
+        inherited = [file.fileno()] if child.listener is None else [file.fileno(), child.listener]
+        command = (sys.executable, "-m", "isthmus.adapters.embedded", str(file.fileno()))
         try:
             return await asyncio.create_subprocess_exec(*command, pass_fds=inherited, **options)
         finally:
@@ -250,28 +256,25 @@ async def spawn(
                 listener.close()
 
 
-async def run_child(spec: SystemSpec, options: argparse.Namespace) -> Outcome:
-    """Start one member, run the application on it, see both off."""
-    application = load(options.application) if options.application else None
-    names = spec.directory()
+async def run_child(child: Child) -> list[str]:
+    """Start one member, run the application on it, see both off. Returns what has gone wrong, in words."""
+    application = load(child.application) if child.application else None
+    spec, names = child.spec, child.spec.directory()
     try:
-        process = names.id(spec.system, options.process)
+        process = names.id(spec.system, child.process)
     except (KeyError, ValueError):
-        raise RuntimeProblem(f"There is no process {options.process!r} in {spec.system}.") from None
-    if options.listener_fd is not None:
-        listener = socket.socket(fileno=options.listener_fd)
+        raise RuntimeProblem(f"There is no process {child.process!r} in {spec.system}.") from None
+    if child.listener is not None:
+        listener = socket.socket(fileno=child.listener)
     else:
         listener = listen(spec.addresses[slot_of(process)])
     discard: OnBatch | None = None if application else lambda batch: None
-    driver = await start_member(spec, process, listener, on_batch=discard, joining=options.joining)
-    kind = KINDS[spec.kind]
-    node = Node(
-        {str(names.name(process)): driver},
-        stop_timeout=options.stop_timeout,
-        together=options.together or kind.end_together,
-        at_rest=kind.at_rest,
-    )
-    return await node.run(application(EmbeddedProcess(driver, names)) if application else None)
+    host: Host[MemberDriver] = Host(spec, together=child.together, stop_timeout=child.stop_timeout)
+    starting = start_member(spec, process, listener, on_batch=discard, joining=child.joining)
+    await host.start({child.process: starting})
+    driver = host.processes[child.process]
+    await host.run(application(EmbeddedProcess(driver, names)) if application else None)
+    return host.unfinished()
 
 
 def load(application: str) -> Application:
@@ -288,38 +291,31 @@ def load(application: str) -> Application:
     return found  # type: ignore[no-any-return]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of a child. Exit codes: 0 all is well, 1 something accepted may be lost, 2 it could not start."""
-    parser = argparse.ArgumentParser(prog="python -m isthmus.adapters.embedded", description=run_child.__doc__)
-    parser.add_argument("process", help="the process of the system that is to run here")
-    system = parser.add_mutually_exclusive_group(required=True)
-    system.add_argument("--spec", type=Path, help="the system, as a JSON file")
-    system.add_argument("--spec-fd", type=int, help="the system, as JSON from an open file descriptor")
-    parser.add_argument("--listener-fd", type=int, help="an inherited socket to listen on, instead of its address")
-    parser.add_argument("--application", default="", help="module:function to run on the process")
-    parser.add_argument("--joining", action="store_true", help="join a system that runs already")
-    parser.add_argument("--together", action="store_true", help="the whole system ends when this process is stopped")
-    parser.add_argument("--stop-timeout", type=float, default=10.0, help="seconds to leave in good order")
-    options = parser.parse_args(arguments)
+def main(arguments: Sequence[str]) -> int:
+    """Entry of a child: the file of its `Child`, by name or as an open descriptor.
+
+    Exit codes: 0 all is well, 1 something accepted may be lost, 2 it could not start.
+    """
+    (source,) = arguments
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    who = "a process of an embedded system"
     try:
-        source = options.spec if options.spec is not None else options.spec_fd
-        with open(source, "rb") as file:
-            spec = msgspec.json.decode(file.read(), type=SystemSpec)
-        outcome = run(run_child(spec, options))
+        with open(int(source) if source.isdecimal() else source, "rb") as file:
+            child = msgspec.json.decode(file.read(), type=Child)
+        who = child.process
+        wrong = run(run_child(child))
     except (RuntimeProblem, OSError, msgspec.MsgspecError) as problem:
-        sys.stderr.write(f"{options.process}: {problem}\n")
+        sys.stderr.write(f"{who}: {problem}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write(f"{options.process}: interrupted before it had started\n")
+        sys.stderr.write(f"{who}: interrupted before it had started\n")
         return 2
-    if not outcome.clean:
-        sys.stderr.write("".join(f"{line}\n" for line in outcome.lines()))
-    return 0 if outcome.clean else 1
+    sys.stderr.write("".join(f"{line}\n" for line in wrong))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
     # Under its real name, so that applications meet the same classes as this code.
     from isthmus.adapters.embedded import main as real_main
 
-    raise SystemExit(real_main())
+    raise SystemExit(real_main(sys.argv[1:]))

@@ -22,7 +22,7 @@ from isthmus.pipeline.problems import SparkProblem, refuse_target
 if TYPE_CHECKING:
     from isthmus.lab.benchmarks.failover import Figures
     from isthmus.lab.demonstration import Throughput
-    from isthmus.lab.harness.joined_sites import JoinedSites
+    from isthmus.lab.harness.sites import JoinedSites
     from isthmus.trace.schema import Report
 
 LOOK_EVERY = 0.2
@@ -52,8 +52,8 @@ def demo(
     from isthmus.lab.benchmarks.failover import VICTIM, figures_of
     from isthmus.lab.benchmarks.wan import LINE, SIZE
     from isthmus.lab.demonstration import kill_gateway, measure_links
-    from isthmus.lab.harness.joined_sites import FAR, NEAR
     from isthmus.lab.harness.os_process import ChildFailed
+    from isthmus.lab.harness.sites import FAR, NEAR
     from isthmus.runtime.loop import run as run_loop
     from isthmus.simulator.run import promised_by
     from isthmus.trace.oracles import judge
@@ -123,7 +123,7 @@ async def _watch(sites: JoinedSites, what: str, seconds: float) -> None:
 
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from isthmus.lab.harness.joined_sites import FAR, Traffic
+    from isthmus.lab.harness.sites import FAR, Traffic
 
     columns = (TextColumn("{task.description:<34}"), BarColumn(), TextColumn("{task.fields[rate]:>8,.0f} messages/s"))
     with Progress(*columns, console=err.console, disable=not err.is_terminal) as progress:
@@ -181,7 +181,7 @@ def print_verdicts(report: Report, promised: Collection[str], *, broken: bool) -
 
 
 def print_where(page: Path | None, trace: Path | None) -> None:
-    from isthmus.lab.harness.joined_sites import NEAR
+    from isthmus.lab.harness.sites import NEAR
 
     if page is not None:
         out.print(f"The report is in {page}.", markup=False)

@@ -5,33 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from socket import socket
+from typing import Any
 
 from msgspec import structs
 
-from isthmus.adapters.embedded import EmbeddedProcess
 from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out, print_json, table
-from isthmus.cli.load import Load, send_steadily
-from isthmus.cli.run_acknowledged import MediumOptions, medium_address, on_medium, run_hub
-from isthmus.cli.run_addressed import run_addressed
+from isthmus.cli.run_acknowledged import MediumOptions, medium_address, on_medium, refuse_needless_hub
 from isthmus.cli.run_options import MediumName
-from isthmus.core.ids import LIFE
+from isthmus.core.ids import LIFE, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.units import parse_duration
 from isthmus.runtime.driver.member import MemberDriver
+from isthmus.runtime.host import Host
 from isthmus.runtime.journal import begin_life
+from isthmus.runtime.load import Conversation, Load, send_steadily
 from isthmus.runtime.loop import run as run_loop
-from isthmus.runtime.node import Node, Outcome
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import Site, journal_of, site_spec
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
-from isthmus.topology.file import load
+from isthmus.topology.file import load as load_topology
 from isthmus.topology.model import System, Topology
 
+LEAVE_WITHIN, END_WITHIN = 10.0, 30.0
+"""Seconds to see everything through: for a process that leaves others, and for a system that ends as a whole."""
 SECOND = 1e9
 
 
@@ -56,7 +60,7 @@ def run_site(
     output: Output,
 ) -> int:
     """What `isthmus run` does; its options are in `run_options`."""
-    loaded = load(topology)
+    loaded = load_topology(topology)
     system = _embedded(loaded, site)
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     chosen = process or ([] if hub else list(system.founders))
@@ -81,102 +85,148 @@ def run_site(
         fail(f"--duration {duration}: {error}")
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
-    load_here = Load(rate, size, seconds or float("inf")) if rate else None
+    load = Load(size, rate) if rate else None
+    application: Broadcasts | Writes
     if kind.site is not None and not system.broadcasts:
-        return run_addressed(kind.site(loaded, system, spec), listeners, load_here, seconds, output)
-    if not chosen:
-        return run_hub(spec, medium_address(system), seconds)
-    site_here = Site(loaded, site, spec, journal_sync=journal_sync)
-    job = Job(site_here, listeners, joining, load_here, seconds, lines, hub)
-    outcome = run_loop(job.run())
-    _report(job, outcome, output)
-    return HOLDS if outcome.clean else VIOLATED
+        application = Writes(kind.site(loaded, system, spec), size, load)
+    else:
+        application = Broadcasts(Site(loaded, site, spec, journal_sync=journal_sync), load, joining, lines)
+    return run_loop(_run(application, system, listeners, seconds, hub, output))
 
 
-class Job:
-    """The processes of one site in this OS process."""
+async def _run(
+    application: Broadcasts | Writes,
+    system: System,
+    listeners: dict[str, socket],
+    seconds: float | None,
+    hub: bool,
+    output: Output,
+) -> int:
+    """Run what was asked for, until a signal or the end of the time. Without a process there is only the hub."""
+    site = application.site
+    provides = hub or {name.partition("+")[0] for name in listeners} >= set(system.founders)
+    try:
+        async with on_medium(site.spec, medium_address(system), provides=provides) as site.spec:
+            if not listeners:
+                refuse_needless_hub(site.spec)
+            # On a medium that loses, who is left over by the others may never hear that they have gone.
+            together = provides and KINDS[system.kind].provide is not None
+            timeout = LEAVE_WITHIN if system.broadcasts else END_WITHIN
+            host: Host[Any] = Host(site.spec, together=together, stop_timeout=timeout)
+            ids = {name: site.names.id(system.name, name) for name in listeners}
+            await host.start({name: application.start(ids[name], listener) for name, listener in listeners.items()})
+            if listeners:
+                err.print(f"isthmus: {system.name} runs: {', '.join(listeners)}", markup=False)
+            await host.run(_work(application, host, seconds))
+    finally:
+        for listener in listeners.values():
+            listener.close()
+    if listeners:
+        _report(application, host, output)
+    return VIOLATED if host.unfinished() else HOLDS
 
-    def __init__(
-        self,
-        site: Site,
-        listeners: dict[str, socket],
-        joining: bool,
-        load: Load | None,
-        seconds: float | None,
-        lines: bool,
-        hub: bool = False,
-    ) -> None:
+
+async def _work(application: Broadcasts | Writes, host: Host[Any], seconds: float | None) -> None:
+    """Send, for so long; or until all lines are sent."""
+    senders = application.senders(host.processes)
+    try:
+        async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
+            for sender in senders:
+                tasks.create_task(sender)
+            if not (senders and application.lines):
+                await asyncio.Event().wait()
+    except TimeoutError:
+        """That was it."""
+
+
+class Broadcasts:
+    """What is done with the processes of a site that broadcasts: they send a load, or what is typed."""
+
+    def __init__(self, site: Site, load: Load | None, joining: bool, lines: bool) -> None:
         self.site = site
-        self.spec = site.spec
-        self.listeners = listeners
-        self.joining = joining
-        self.load = load
-        self.seconds = seconds
+        self.columns = ("accepted", "ended")
         self.lines = lines
-        here = {name.partition("+")[0] for name in listeners}
-        self.provides_medium = hub or here >= set(site.system.founders)
         self.delivered = 0
-        self.accepted: dict[str, int] = {}
-        self.names = site.names
+        self._load = load
+        self._joining = joining
 
-    async def run(self) -> Outcome:
-        at = medium_address(self.site.system)
-        try:
-            async with on_medium(self.spec, at, provides=self.provides_medium) as self.site.spec:
-                return await self._run()
-        finally:
-            for listener in self.listeners.values():
-                listener.close()
-
-    async def _run(self) -> Outcome:
-        starting = [self._start(name, listener) for name, listener in self.listeners.items()]
-        drivers = dict(zip(self.listeners, await asyncio.gather(*starting), strict=True))
-        err.print(f"isthmus: {self.spec.system} runs: {', '.join(drivers)}", markup=False)
-        # On a medium that loses, who is left over by the others may never hear that they have gone.
-        kind = KINDS[self.spec.kind]
-        together = kind.end_together or (self.provides_medium and kind.provide is not None)
-        node = Node(drivers, together=together, at_rest=kind.at_rest)
-        outcome = await node.run(self._application(drivers))
-        self.accepted = {name: driver.accepted for name, driver in drivers.items()}
-        return outcome
-
-    async def _start(self, name: str, listener: socket) -> MemberDriver:
-        process = self.names.id(self.spec.system, name)
-        return await self.site.start(process, listener, on_batch=self._take, joining=self.joining)
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, MemberDriver]:
+        return self.site.start(process, listener, on_batch=self._take, joining=self._joining)
 
     def _take(self, batch: Batch) -> None:
         self.delivered += len(batch.messages)
         if self.lines:
             for message in batch.messages:
                 text = message.payload.decode(errors="replace")
-                out.print(f"{self.names.name(message.origin)}/{message.seq} {text}", markup=False)
+                out.print(f"{self.site.names.name(message.origin)}/{message.seq} {text}", markup=False)
 
-    async def _application(self, drivers: dict[str, MemberDriver]) -> None:
-        try:
-            await self._work(drivers)
-        except* NotAccepting:
-            """Told to stop while we were sending: what was accepted is seen through by the processes."""
+    def senders(self, drivers: Mapping[str, MemberDriver]) -> list[Coroutine[Any, Any, None]]:
+        processes = [driver for driver in drivers.values() if not self.site.is_gateway(driver.member.id)]
+        load = self._load
+        sending = [send_steadily(load, partial(_send, driver, bytes(load.size))) for driver in processes if load]
+        return sending + [_send_lines(driver) for driver in processes[:1] if self.lines]
 
-    async def _work(self, drivers: dict[str, MemberDriver]) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            senders = [driver for driver in drivers.values() if not self.site.is_gateway(driver.member.id)]
-            for driver in senders:
-                if self.load is not None:
-                    tasks.create_task(send_steadily(EmbeddedProcess(driver, self.names), self.load))
-            if self.lines and senders:
-                tasks.create_task(_send_lines(senders[0]))
-            elif self.seconds is None:
-                await asyncio.Event().wait()
-            else:
-                await asyncio.sleep(self.seconds)
+    def describe(self, driver: MemberDriver) -> str:
+        return str(driver.stopped)
+
+
+async def _send(driver: MemberDriver, payload: bytes, count: int) -> None:
+    await driver.send([payload] * count)
 
 
 async def _send_lines(driver: MemberDriver) -> None:
     """Everything from standard input, line by line, as messages of one process."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while line := await reader.readline():
-        await driver.send([line.rstrip(b"\n")])
+    try:
+        while line := await reader.readline():
+            await driver.send([line.rstrip(b"\n")])
+    except NotAccepting:
+        """Told to stop meanwhile: what was accepted is seen through."""
+
+
+class Writes:
+    """What is done with processes whose messages are for some others each: they talk to one another, under a load."""
+
+    lines = False
+
+    def __init__(self, site: AddressedSite[Any], size: int, load: Load | None) -> None:
+        self.site = site
+        self.columns = ("sent", site.parts)
+        self._load = load
+        self._conversation = Conversation(site, size)
+        self._conversation.answers = load is not None
+
+    @property
+    def delivered(self) -> int:
+        return self._conversation.delivered.total()
+
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver]:
+        return self.site.start(process, listener, partial(self._conversation.take, process))
+
+    def senders(self, drivers: Mapping[str, AddressedDriver]) -> list[Coroutine[Any, Any, None]]:
+        load, write = self._load, self._conversation.write_to_anybody
+        return [send_steadily(load, partial(write, driver)) for driver in drivers.values() if load]
+
+    def describe(self, driver: AddressedDriver) -> str:
+        return self.site.describe(driver.endpoint.id)
+
+
+def _report(application: Broadcasts | Writes, host: Host[Any], output: Output) -> None:
+    unfinished, accepted = host.unfinished(), {name: driver.accepted for name, driver in host.processes.items()}
+    described = {name: application.describe(driver) for name, driver in host.processes.items()}
+    if output is Output.JSON:
+        result = {"site": host.spec.system, "accepted": accepted, "delivered": application.delivered}
+        last = {"unfinished": unfinished} if isinstance(application, Writes) else {"ended": described}
+        print_json(result | {"clean": not unfinished} | last)
+        return
+    title = f"{host.spec.system}: {application.delivered:,} messages delivered here"
+    listing = table(title, "process", *application.columns)
+    for name, count in accepted.items():
+        listing.add_row(name, f"{count:,}", described[name])
+    err.print(listing)
+    for line in unfinished:
+        err.print(f"isthmus: {line}", markup=False)
 
 
 def _embedded(topology: Topology, site: str) -> System:
@@ -226,20 +276,3 @@ def _is_life_of(name: str, system: System) -> bool:
     """Whether this is a process of the system: `p1`, or `p1+2` for its second life after the first."""
     base, plus, incarnation = name.partition("+")
     return base in system.members and (not plus or (incarnation.isdecimal() and len(incarnation) < 10))
-
-
-def _report(job: Job, outcome: Outcome, output: Output) -> None:
-    result = {
-        "site": job.spec.system,
-        "accepted": job.accepted,
-        "delivered": job.delivered,
-        "clean": outcome.clean,
-        "ended": {name: str(stopped) for name, stopped in outcome.stopped.items()},
-    }
-    if output is Output.JSON:
-        print_json(result)
-        return
-    listing = table(f"{job.spec.system}: {job.delivered:,} messages delivered here", "process", "accepted", "ended")
-    for name, stopped in outcome.stopped.items():
-        listing.add_row(name, f"{job.accepted[name.rpartition('/')[2]]:,}", str(stopped))
-    err.print(listing)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
 from msgspec import Struct, structs
 
-from isthmus.cli.console import HOLDS, err, fail
+from isthmus.cli.console import err, fail
 from isthmus.cli.run_options import MediumName
-from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.systems.acknowledged import decide
 from isthmus.runtime.systems.members import provide_medium
 from isthmus.runtime.systems.spec import AcknowledgedSpec, SystemSpec
@@ -78,20 +75,7 @@ async def on_medium(spec: SystemSpec, at: Address | None, *, provides: bool) -> 
             hub.close()
 
 
-def run_hub(spec: SystemSpec, at: Address | None, seconds: float | None) -> int:
-    """The hub of a system and nothing else, until a signal or the end of the time."""
-
-    async def main() -> None:
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, told.set)
-        async with on_medium(spec, at, provides=True) as settled:
-            if settled.own_of(AcknowledgedSpec).medium == "multicast":
-                fail(f"{spec.system} is on multicast and needs no hub; write --medium hub, here and for its processes")
-            try:
-                await asyncio.wait_for(told.wait(), seconds)
-            except TimeoutError:
-                pass
-
-    run_loop(main())
-    return HOLDS
+def refuse_needless_hub(spec: SystemSpec) -> None:
+    """Say no to a hub alone where nobody would use it."""
+    if spec.own_of(AcknowledgedSpec).medium == "multicast":
+        fail(f"{spec.system} is on multicast and needs no hub; write --medium hub, here and for its processes")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from isthmus.lab.benchmarks.failover import STABLE_WITHIN, Watch, through_a_kill
 from isthmus.lab.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Traffic
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, Traffic
 
 WARM_UP = 2.0
 CRASH_SECONDS = 4.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from isthmus.core.endpoint import Member, View
+from isthmus.core.endpoint import Member
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
 from isthmus.join.gateway import JoinGateway
@@ -82,12 +82,11 @@ class Site:
         listener: socket,
         *,
         on_batch: Callable[[Batch], None] | None = None,
-        on_view: Callable[[View], None] | None = None,
         joining: bool = False,
     ) -> MemberDriver:
         """Start one member of the site; a gateway with its links."""
         if not self.is_gateway(process):
-            return await start_member(self.spec, process, listener, on_batch=on_batch, on_view=on_view, joining=joining)
+            return await start_member(self.spec, process, listener, on_batch=on_batch, joining=joining)
         name = self.names.name(process)
         with ExitStack() as unless_it_starts:
             link_listener = self._link_listener(name)
@@ -99,7 +98,6 @@ class Site:
                 self.spec,
                 process,
                 listener,
-                on_view=on_view,
                 joining=joining,
                 role="gateway",
                 make_member=self._gateway_member,

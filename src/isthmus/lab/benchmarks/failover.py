@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
 from isthmus.lab.harness.deaths import flowing_again
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.trace.schema import Event
 
 RUN = "demo"

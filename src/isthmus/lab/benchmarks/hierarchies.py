@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from isthmus.core.ids import Nanos
 from isthmus.hierarchy.daisy.generation import VIEWS
-from isthmus.lab.harness.spread_system import SYSTEM, SpreadSystem
+from isthmus.lab.harness.os_process import Ports
+from isthmus.lab.harness.sites import Share, Sites
 from isthmus.runtime.transport.address import LOOPBACK
 from isthmus.simulator.run import promised
 from isthmus.topology.file import load
@@ -24,6 +25,7 @@ from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
 
+SYSTEM = "shop"
 HEARTBEAT, SUSPECT_AFTER = "50ms", "2s"
 """A machine with other things to do must not make a process look dead that is only waiting its turn."""
 RATE = 10.0
@@ -75,21 +77,22 @@ class Outcome(Struct, frozen=True):
     changes: tuple[Change, ...] = ()
 
 
-def daisy_file(port: int) -> str:
+def daisy_file(ports: Ports) -> str:
     everybody = [process for group in GROUPS.values() for process in group]
     times = f'heartbeat = "{HEARTBEAT}"\nsuspect-after = "{SUSPECT_AFTER}"\n'
-    return _head(everybody, port, times) + "".join(
+    return _head(everybody, ports, times) + "".join(
         f"[systems.{SYSTEM}.daisy.parts.{name}]\nprocesses = {_list(group)}\n\n" for name, group in GROUPS.items()
     )
 
 
-def changing_file(port: int) -> str:
+def changing_file(ports: Ports) -> str:
     """Groups of four to seven: the founders are one at first, and two with those who come later."""
     times = f'heartbeat = "{HEARTBEAT}"\nsuspect-after = "{SUSPECT_AFTER}"\nstandby = {_list(NEWCOMERS)}\n'
-    return _head((*FOUNDERS, *NEWCOMERS), port, times) + f"[systems.{SYSTEM}.daisy]\nsplit-above = 7\nmerge-below = 4\n"
+    table = f"[systems.{SYSTEM}.daisy]\nsplit-above = 7\nmerge-below = 4\n"
+    return _head((*FOUNDERS, *NEWCOMERS), ports, times) + table
 
 
-def clusters_file(port: int) -> str:
+def clusters_file(ports: Ports) -> str:
     """RST at the top and at the bottom, a coordinator in the middle."""
     table = f"[systems.{SYSTEM}.clusters"
     text = f'{table}]\ndelivery = "rst"\n\n'
@@ -99,13 +102,13 @@ def clusters_file(port: int) -> str:
         for name, members in parts.items():
             everybody += members
             text += f'{table}.parts.{half}.parts.{name}]\ndelivery = "rst"\nprocesses = {_list(members)}\n\n'
-    return _head(everybody, port) + text
+    return _head(everybody, ports) + text
 
 
-def _head(processes: Sequence[str], port: int, times: str = "") -> str:
+def _head(processes: Sequence[str], ports: Ports, times: str = "") -> str:
     return (
         f'[systems.{SYSTEM}]\nkind = "embedded"\norder = "causal"\n{times}'
-        f'address = "{LOOPBACK}:{port}"\nprocesses = {_list(processes)}\n\n'
+        f'address = "{LOOPBACK}:{ports.take(len(processes))}"\nprocesses = {_list(processes)}\n\n'
     )
 
 
@@ -145,14 +148,23 @@ def outcome_of(
     )
 
 
-def _outcome(spread: SpreadSystem, seconds: float, kills: Sequence[tuple[str, Nanos]] = ()) -> Outcome:
-    events = list(read_trace([spread.trace]).events())
+def _spread(directory: Path, run: str, describe: Callable[[Ports], str], shares: Sequence[Sequence[str]]) -> Sites:
+    """One system, its processes dealt to OS processes; each is found by the name of the first process in it."""
+    return Sites(directory, run, describe, _named(shares), trace=directory / "trace")
+
+
+def _named(shares: Sequence[Sequence[str]]) -> dict[str, Share]:
+    return {share[0]: Share(SYSTEM, share) for share in shares}
+
+
+def _outcome(sites: Sites, seconds: float, kills: Sequence[tuple[str, Nanos]] = ()) -> Outcome:
+    events = list(read_trace([sites.file.parent / "trace"]).events())
     return outcome_of(
         events,
-        spread.file,
+        sites.file,
         SYSTEM,
-        processes=sum(map(len, spread.shares)),
-        os_processes=len(spread.shares),
+        processes=sum(len(child.assignment.members) for child in sites.children.values()),
+        os_processes=len(sites.children),
         seconds=seconds,
         kills=[_timed(events, victim, at) for victim, at in kills],
     )
@@ -222,7 +234,8 @@ async def run_daisy(
     rest = [[each for name in names for each in GROUPS[name] if each not in victims] for names in together]
     shares = [*((victim,) for victim in victims), *rest]
     kills: list[tuple[str, Nanos]] = []
-    async with SpreadSystem(directory, "daisy", daisy_file, shares, rate) as daisy:
+    async with _spread(directory, "daisy", daisy_file, shares) as daisy:
+        await daisy.load(rate)
         await daisy.delivered(deliveries)
         started = time.perf_counter()
         for victim in victims:
@@ -232,7 +245,7 @@ async def run_daisy(
             await daisy.delivered(deliveries)
             progress()
         seconds = time.perf_counter() - started
-        await daisy.stop()
+        await daisy.close()
     return _outcome(daisy, seconds, kills)
 
 
@@ -245,10 +258,12 @@ async def run_changing(
 ) -> Outcome:
     """A daisy of one group that splits when others have come, and merges when its topmost server is killed."""
     victim, *rest = FOUNDERS
-    async with SpreadSystem(directory, "changing", changing_file, [(victim,), rest], rate, [NEWCOMERS]) as daisy:
+    async with _spread(directory, "changing", changing_file, [(victim,), rest]) as daisy:
+        await daisy.load(rate)
         await daisy.delivered(deliveries)
         started = time.perf_counter()
-        await daisy.start_late()
+        await daisy.start(_named([NEWCOMERS]))
+        await daisy.load(rate, NEWCOMERS[0])
         await daisy.regrouped((4, 5))
         await daisy.delivered(deliveries)
         progress()
@@ -258,7 +273,7 @@ async def run_changing(
         await daisy.delivered(deliveries)
         progress()
         seconds = time.perf_counter() - started
-        await daisy.stop()
+        await daisy.close()
     return _outcome(daisy, seconds)
 
 
@@ -273,12 +288,13 @@ async def run_clusters(
     bottom = [members for half in CLUSTERS.values() for members in half.values()]
     first, second, third, fourth = bottom
     shares = [(*first, second[0]), (*second[1:], *third), fourth]
-    async with SpreadSystem(directory, "clusters", clusters_file, shares, rate) as clusters:
+    async with _spread(directory, "clusters", clusters_file, shares) as clusters:
+        await clusters.load(rate)
         started = time.perf_counter()
         await clusters.delivered(deliveries)
         progress()
         seconds = time.perf_counter() - started
-        await clusters.stop()
+        await clusters.close()
     return _outcome(clusters, seconds)
 
 

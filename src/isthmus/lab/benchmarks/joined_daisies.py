@@ -14,8 +14,7 @@ from pathlib import Path
 from isthmus.core.ids import Nanos
 from isthmus.lab.benchmarks.hierarchies import Kill, Outcome, outcome_of
 from isthmus.lab.harness.deaths import STANDSTILL, flowing_again
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout
-from isthmus.lab.harness.spread_system import PATIENCE
+from isthmus.lab.harness.sites import FAR, NEAR, WAIT, JoinedSites, Layout
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
 
@@ -33,15 +32,15 @@ VICTIMS = ("p1", "g1")
 def joined_daisy(directory: Path, victims: Sequence[str]) -> JoinedSites:
     """Two sites of which the near one is a daisy, whose victims have OS processes of their own."""
     parts = ", ".join(f"parts.{name}.processes = {list(members)}" for name, members in GROUPS.items())
-    return JoinedSites(
-        Layout(processes=(6, 2), gateways=(3, 2), links=3),
-        directory,
-        run=RUN,
-        apart=[f"{NEAR}/{each}" for each in victims],
-        trace=directory / "trace",
+    layout = Layout(
+        processes=(6, 2),
+        gateways=(3, 2),
+        links=3,
         both=f'suspect-after = "{SUSPECT_AFTER}"\n',
         near=f'daisy = {{ audience = "everybody", {parts} }}\n',
     )
+    apart = [f"{NEAR}/{each}" for each in victims]
+    return JoinedSites(layout, directory, run=RUN, apart=apart, trace=directory / "trace")
 
 
 async def run_joined(
@@ -57,14 +56,14 @@ async def run_joined(
     async with joined_daisy(directory, victims) as sites:
         await sites.linked()
         await sites.load(rate)
-        await sites.imported(deliveries, PATIENCE)
+        await sites.delivered(deliveries, imported=True)
         started = time.perf_counter()
         for victim in victims:
             kills.append((victim, await sites.kill(f"{NEAR}/{victim}")))
-            await sites.imported(deliveries, PATIENCE)
+            await sites.delivered(deliveries, imported=True)
             progress()
         seconds = time.perf_counter() - started
-        await sites.see_through(PATIENCE)
+        await sites.see_through(WAIT)
     events = list(read_trace([directory / "trace"]).events())
     # A standstill that began when the next one died is put down to that one.
     ends = [at - STANDSTILL for _, at in kills[1:]] + [time.time_ns()]

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.lab.harness.deaths import flowing_again
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
@@ -70,7 +70,7 @@ class KilledSites(JoinedSites):
         apart = {"gateway": gateways[1:], "sequencer": gateways, "site": []}[victim]
         both = f'suspect-after = "{SUSPECT_AFTER}"\n'
         journal = 'journal = "journal"\n' if victim == "site" else ""
-        super().__init__(Layout(), directory, run="kills", apart=apart, trace=trace, both=both, near=journal)
+        super().__init__(Layout(both=both, near=journal), directory, run="kills", apart=apart, trace=trace)
         self.victim = victim
         self._turn = 0
 

@@ -17,7 +17,7 @@ from typing import Literal
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND
-from isthmus.lab.harness.joined_sites import FAR, NEAR, JoinedSites, Layout, Line, Traffic
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, Line, Traffic
 from isthmus.runtime.loop import run
 
 LINE = Line(delay=25 * MILLISECOND, rate=20_000_000)

@@ -34,10 +34,12 @@ class OsProcess:
     def __init__(self, name: str, command: tuple[str, ...], log: Path | None = None) -> None:
         self.name = name
         self._command = command
+        self.killed = False
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
+        self.killed = False
         pipe = asyncio.subprocess.PIPE
         with (self._log or Path(os.devnull)).open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -73,19 +75,12 @@ class OsProcess:
 
     async def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
+        self.killed = True
         if self._process is not None:
             with suppress(ProcessLookupError):
                 if self._process.returncode is None:
                     self._process.kill()
             await asyncio.wait_for(self._process.wait(), PATIENCE)
-
-    async def terminate(self, within: float) -> bytes:
-        """SIGTERM, and wait until it has ended in good order. Returns what it has said to programs."""
-        self.process.terminate()
-        said, _ = await asyncio.wait_for(self.process.communicate(), within)
-        if self.process.returncode:
-            raise self.failure()
-        return said
 
     def failure(self) -> ChildFailed:
         """That it has ended, with its last words."""

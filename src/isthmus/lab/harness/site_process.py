@@ -1,11 +1,11 @@
-"""Some members of one site in an OS process that takes orders: what `joined_sites` starts, feeds, asks and kills.
+"""Some processes of one site in an OS process that takes orders: what `sites` starts, feeds, asks and kills.
 
 The first line on standard input is an `Assignment`: who runs here. Every line after it is an order, and is answered by
 one line on standard output with the order's number, as soon as what it asks for is so. The end of the input ends the
 process, so it does not outlive whoever gives the orders.
 
-Payloads begin with the time at which they were sent. The clock is the machine's monotonic one, which all processes of
-a machine share, so that a delay can be told from one of its ends.
+What processes broadcast begins with the time at which it was sent. The clock is the machine's monotonic one, which all
+processes of a machine share, so that a delay can be told from one of its ends.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from socket import socket
 from struct import Struct as Format
 from time import monotonic_ns
 from typing import Any, TypeAlias
@@ -24,22 +26,26 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId, slot_of
+from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import MemberDriver
+from isthmus.runtime.host import Host
+from isthmus.runtime.load import Conversation, Load, send_steadily
 from isthmus.runtime.loop import run as run_loop
-from isthmus.runtime.problems import NotAccepting, RuntimeProblem
+from isthmus.runtime.metrics import LinkMetrics
+from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.site import Site, site_spec
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
+from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.topology.file import load
 
 TICK = 0.002
 """Seconds between two sends at a steady rate: short beside any delay that is measured."""
-AT_ONCE = 64 << 10
-"""Bytes per call of a sender that never pauses."""
-FLOW: Nanos = 10 * MILLISECOND
-"""Deliveries are counted in periods of this length, which shows how long they stood still."""
+SIZE = 100
+"""Bytes of a message, where nothing else is said."""
+END_WITHIN = 30.0
 
 _STAMP = Format(">Q")
 
@@ -56,12 +62,10 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True, tag="send"):
-    """Begin to send from one process: at `rate` messages per second, or as fast as it goes; without end, or `count`."""
+    """Begin to send from one process."""
 
     process: str
-    size: int = 100
-    rate: float | None = None
-    count: int | None = None
+    load: Load
 
 
 class Quiet(Struct, frozen=True, tag="quiet"):
@@ -72,7 +76,6 @@ class Tell(Struct, frozen=True, tag="tell"):
     """Answered with `Figures`. From here on delays are measured, or not; what was measured before is told now."""
 
     measure: bool = False
-    flow: bool = False
 
 
 class Stable(Struct, frozen=True, tag="stable"):
@@ -80,7 +83,7 @@ class Stable(Struct, frozen=True, tag="stable"):
 
 
 class Close(Struct, frozen=True, tag="close"):
-    """End in good order, without leaving first: for when everything ends."""
+    """See everything through and end, without leaving first: for when everything ends."""
 
 
 Order: TypeAlias = Send | Quiet | Tell | Stable | Close
@@ -99,214 +102,183 @@ class Answer(Struct, frozen=True):
     error: str = ""
 
 
-class LinkFigures(Struct, frozen=True):
-    """One end of a link. Bytes are all that went over its connections."""
-
-    link: int
-    bytes_out: int
-    bytes_in: int
-    up: bool
-    reconnects: int
-
-
 class Figures(Struct, frozen=True):
     """How things stand here at time `at`: per process what it delivered, of that what other systems sent, and so on.
 
-    `flow`, where it is asked for, counts the latter at all processes together, by period of `FLOW` since the clock
-    began. `delays` are those of them that were measured, at the first process here, in nanoseconds. `cpu` is the
-    processor time that this OS process has used, in seconds.
+    `views` are who is in the view of each process, where it has had one since it began. `delays` are those of messages
+    from other systems, while they were measured, at the first process here, in nanoseconds. `cpu` is the processor time
+    that this OS process has used, in seconds.
     """
 
     at: Nanos
     accepted: dict[str, int]
     delivered: dict[str, int]
     imported: dict[str, int]
-    stable_through: dict[str, int]
-    views: dict[str, tuple[Nanos, ...]]
-    links: list[LinkFigures]
-    flow: dict[int, int]
+    views: dict[str, list[str]]
+    links: list[LinkMetrics]
     delays: list[Nanos]
     cpu: float
 
 
-class Application:
-    """What sits on one process: it counts, and looks at the stamps of messages that came from elsewhere."""
+class Meter:
+    """What sits on processes that broadcast: it counts, and looks at the stamps of messages from elsewhere."""
 
-    def __init__(self, gateways: range, flow: Counter[int], delays: list[Nanos]) -> None:
-        self.delivered = 0
-        self.imported = 0
-        self.measures = False
-        self._gateways = gateways
-        self._flow = flow
-        self._delays = delays
+    def __init__(self, site: Site, joining: bool) -> None:
+        self.site = site
+        self.delivered: Counter[ProcessId] = Counter()
+        self.imported: Counter[ProcessId] = Counter()
+        self.delays: list[Nanos] = []
+        self.measured: ProcessId | None = None
+        self._joining = joining
+        self._gateways = site.topology.gateway_slots(site.system.name)
 
-    def take(self, batch: Batch) -> None:
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, MemberDriver]:
+        return self.site.start(process, listener, on_batch=partial(self._take, process), joining=self._joining)
+
+    def _take(self, process: ProcessId, batch: Batch) -> None:
         count = len(batch.messages)
-        self.delivered += count
-        # Gateways make no messages of their own: whatever one broadcasts came from another system.
+        self.delivered[process] += count
+        # Gateways send nothing of their own.
         if slot_of(batch.sender) in self._gateways:
-            self.imported += count
-            now = monotonic_ns()
-            self._flow[now // FLOW] += count
-            if self.measures:
-                stamp = _STAMP.unpack_from
-                self._delays.extend([now - stamp(message.payload)[0] for message in batch.messages])
+            self.imported[process] += count
+            if process == self.measured:
+                now, stamp = monotonic_ns(), _STAMP.unpack_from
+                self.delays.extend([now - stamp(message.payload)[0] for message in batch.messages])
+
+    def is_counted(self, process: ProcessId) -> bool:
+        return not self.site.is_gateway(process)
+
+    def sending(self, driver: MemberDriver, load: Load) -> Coroutine[Any, Any, None]:
+        filler = bytes(max(0, load.size - _STAMP.size))
+
+        async def send(count: int) -> None:
+            await driver.send([_STAMP.pack(monotonic_ns()) + filler] * count)
+
+        return send_steadily(load, send)
+
+
+class Talk(Conversation):
+    """What sits on processes whose messages are for some others each. Nothing comes from other systems."""
+
+    def __init__(self, site: AddressedSite[Any]) -> None:
+        super().__init__(site, SIZE)
+        self.imported: Counter[ProcessId] = Counter()
+        self.delays: list[Nanos] = []
+        self.measured: ProcessId | None = None
+
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver]:
+        return self.site.start(process, listener, partial(self.take, process))
+
+    def is_counted(self, process: ProcessId) -> bool:
+        return True
+
+    def sending(self, driver: AddressedDriver, load: Load) -> Coroutine[Any, Any, None]:
+        return send_steadily(load, partial(self.write_to_anybody, driver))
 
 
 class SiteProcess:
-    """The members that an assignment names, and the orders that they are given."""
+    """The processes that an assignment names, and the orders that they are given."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, say: Callable[[Answer], None]) -> None:
         topology = load(Path(assignment.topology))
         system = topology.system(assignment.site)
         if system.address is None:
             raise RuntimeProblem(f"{topology.file}: systems.{system.name}.address is missing")
         addresses = [Address(*system.address.plus(place)) for place in range(len(system.members))]
         spec = site_spec(topology, system, addresses, assignment.run, **assignment.settings)
-        self._assignment = assignment
-        self._site = Site(topology, system.name, spec)
-        self._gateways = topology.gateway_slots(system.name)
-        self._flow: Counter[int] = Counter()
-        self._delays: list[Nanos] = []
-        self._applications: dict[str, Application] = {}
-        self._drivers: dict[str, MemberDriver] = {}
-        self._views: dict[str, list[Nanos]] = {}
+        kind = KINDS[system.kind]
+        self._application: Any
+        if kind.site is not None and not system.broadcasts:
+            self._application = Talk(kind.site(topology, system, spec))
+        else:
+            self._application = Meter(Site(topology, system.name, spec), assignment.joining)
+        self._host: Host[Any] = Host(spec, together=True, stop_timeout=END_WITHIN)
+        self._names = spec.directory()
+        self._ids = {name: self._names.id(system.name, name) for name in assignment.members}
+        self._say = say
+        self._tasks: set[asyncio.Task[None]] = set()
         self._senders: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        starting = [self._start(name) for name in self._assignment.members]
-        self._drivers = dict(zip(self._assignment.members, await asyncio.gather(*starting), strict=True))
-
-    async def _start(self, name: str) -> MemberDriver:
-        process: ProcessId = self._site.names.id(self._assignment.site, name)
-        views = self._views[name] = []
-        application = Application(self._gateways, self._flow, self._delays)
-        if not self._site.is_gateway(process):
-            self._applications[name] = application
-        return await self._site.start(
-            process,
-            listen(self._site.spec.addresses[slot_of(process)]),
-            on_batch=application.take,
-            on_view=lambda view: views.append(monotonic_ns()),
-            joining=self._assignment.joining,
+    async def run(self, orders: asyncio.StreamReader) -> None:
+        """Obey until it is told to close, or until nobody gives orders any more."""
+        addresses = self._host.spec.addresses
+        await self._host.start(
+            {
+                name: self._application.start(process, listen(addresses[slot_of(process)]))
+                for name, process in self._ids.items()
+            }
         )
+        self._say(Answer(0))
+        closing = asyncio.get_running_loop().create_future()
+        await self._host.run(self._serve(orders, closing))
+        if closing.done():
+            self._say(Answer(closing.result(), error="; ".join(self._host.unfinished())))
 
-    # Orders.
+    async def _serve(self, orders: asyncio.StreamReader, closing: asyncio.Future[int]) -> None:
+        while line := await orders.readline():
+            numbered = msgspec.json.decode(line, type=Numbered)
+            if isinstance(numbered.order, Close):
+                closing.set_result(numbered.number)
+                return
+            self._keep(self._tasks, self._answer(numbered))
+        self._host.kill("nobody gives orders any more")
 
-    async def obey(self, order: Order) -> Any:
+    def _keep(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _answer(self, numbered: Numbered) -> None:
+        try:
+            self._say(Answer(numbered.number, await self._obey(numbered.order)))
+        except (RuntimeProblem, KeyError) as problem:
+            self._say(Answer(numbered.number, error=str(problem)))
+
+    async def _obey(self, order: Order) -> Any:
         """Do it, and return the answer."""
+        processes = self._host.processes
         match order:
             case Send():
-                driver = self._drivers[order.process]
-                task = asyncio.ensure_future(_send(driver, order))
-                self._senders.add(task)
-                task.add_done_callback(self._senders.discard)
+                sending = self._application.sending(processes[order.process], order.load)
+                self._keep(self._senders, sending)
             case Quiet():
-                await self._be_quiet()
-                return {name: driver.accepted for name, driver in self._drivers.items()}
+                senders = list(self._senders)
+                for task in senders:
+                    task.cancel()
+                await asyncio.gather(*senders, return_exceptions=True)
+                return {name: driver.accepted for name, driver in processes.items()}
             case Tell():
-                figures = self.figures(flow=order.flow)
-                self._delays.clear()
-                for application in list(self._applications.values())[:1]:
-                    application.measures = order.measure
+                figures = self._figures()
+                counted = list(filter(self._application.is_counted, self._ids.values()))
+                self._application.delays.clear()
+                self._application.measured = counted[0] if order.measure and counted else None
                 return figures
             case Stable():
-                await asyncio.gather(*(driver.stable(driver.accepted) for driver in self._drivers.values()))
-            case Close():
-                await self._be_quiet()
-                for name in self._applications:
-                    self._drivers[name].stop_accepting("the benchmark is over")
-                # Gateways last: they carry the end of what the processes sent.
-                for last in (False, True):
-                    ending = [driver.close() for driver in self._drivers.values() if driver.leaves_last is last]
-                    await asyncio.gather(*ending)
+                await asyncio.gather(*(driver.see_through() for driver in processes.values()))
         return None
 
-    async def _be_quiet(self) -> None:
-        for task in list(self._senders):
-            task.cancel()
-        if self._senders:
-            await asyncio.wait(self._senders)
-
-    def figures(self, *, flow: bool = False) -> Figures:
-        links = [
-            LinkFigures(each.link, each.bytes_out, each.bytes_in, each.up, each.reconnects)
-            for driver in self._drivers.values()
-            if isinstance(driver, GatewayDriver)
-            for each in driver.link_metrics()
-        ]
+    def _figures(self) -> Figures:
+        application, processes = self._application, self._host.processes
+        counted = {name: process for name, process in self._ids.items() if application.is_counted(process)}
         times = os.times()
         return Figures(
             at=monotonic_ns(),
-            accepted={name: driver.accepted for name, driver in self._drivers.items()},
-            delivered={name: each.delivered for name, each in self._applications.items()},
-            imported={name: each.imported for name, each in self._applications.items()},
-            stable_through={name: driver.stable_through for name, driver in self._drivers.items()},
-            views={name: tuple(times) for name, times in self._views.items()},
-            links=links,
-            flow=dict(self._flow) if flow else {},
-            delays=self._delays[:],
+            accepted={name: driver.accepted for name, driver in processes.items()},
+            delivered={name: application.delivered[process] for name, process in counted.items()},
+            imported={name: application.imported[process] for name, process in counted.items()},
+            views={
+                name: [self._names.name(each).process for each in driver.view.members] if driver.view else []
+                for name, driver in processes.items()
+            },
+            links=[
+                metrics
+                for driver in processes.values()
+                if isinstance(driver, GatewayDriver)
+                for metrics in driver.link_metrics()
+            ],
+            delays=application.delays[:],
             cpu=times.user + times.system,
         )
-
-    def kill(self) -> None:
-        for driver in self._drivers.values():
-            driver.kill("nobody gives orders any more")
-
-
-async def _send(driver: MemberDriver, order: Send) -> None:
-    """Send as ordered. At a rate, what a slow moment left out is made up for, unless back-pressure says no.
-
-    Without a rate only back-pressure makes it wait: `send` takes only so much in one iteration of the event loop.
-    """
-    filler = bytes(max(0, order.size - _STAMP.size))
-    left = order.count if order.count is not None else sys.maxsize
-    at_once = max(1, min(1024, AT_ONCE // max(1, order.size)))
-    started, sent = monotonic_ns(), 0
-    try:
-        while left > 0:
-            if order.rate is None:
-                due = min(left, at_once)
-            else:
-                due = min(left, int((monotonic_ns() - started) * order.rate / SECOND) - sent)
-            if due > 0:
-                await driver.send([_STAMP.pack(monotonic_ns()) + filler] * due)
-                sent += due
-                left -= due
-            if order.rate is not None:
-                await asyncio.sleep(TICK)
-    except NotAccepting:
-        """The process ends while we were sending: what it accepted is its business now."""
-
-
-async def _serve(assignment: Assignment, orders: asyncio.StreamReader, say: Callable[[Answer], None]) -> None:
-    process = SiteProcess(assignment)
-    await process.start()
-    say(Answer(0))
-    obeying: set[asyncio.Task[bool]] = set()
-
-    async def answer(numbered: Numbered) -> bool:
-        try:
-            say(Answer(numbered.number, await process.obey(numbered.order)))
-        except (RuntimeProblem, KeyError) as problem:
-            say(Answer(numbered.number, error=str(problem)))
-        return isinstance(numbered.order, Close)
-
-    over = False
-    while not over:
-        reading = asyncio.ensure_future(orders.readline())
-        done: set[asyncio.Future[Any]] = set()
-        while reading not in done and not over:
-            done, _ = await asyncio.wait({reading, *obeying}, return_when=asyncio.FIRST_COMPLETED)
-            over = any(task.result() for task in done & obeying)
-            obeying -= done
-        if over:
-            reading.cancel()
-        elif line := reading.result():
-            obeying.add(asyncio.ensure_future(answer(msgspec.json.decode(line, type=Numbered))))
-        else:
-            process.kill()
-            over = True
 
 
 async def _main() -> int:
@@ -321,10 +293,9 @@ async def _main() -> int:
         except BrokenPipeError:
             pass
 
-    first = await orders.readline()
-    if first:
+    if first := await orders.readline():
         try:
-            await _serve(msgspec.json.decode(first, type=Assignment), orders, say)
+            await SiteProcess(msgspec.json.decode(first, type=Assignment), say).run(orders)
         except (RuntimeProblem, OSError) as problem:
             say(Answer(0, error=str(problem)))
             return 2

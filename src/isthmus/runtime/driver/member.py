@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from isthmus.core.endpoint import Destinations, Member, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
 from isthmus.runtime.driver.endpoint import Ended
 from isthmus.runtime.driver.handover import HandOver
 from isthmus.runtime.driver.process import ProcessDriver, wake
 from isthmus.runtime.driver.recorder import LiveRecorder
-from isthmus.runtime.problems import NotAccepting, NotStable
+from isthmus.runtime.problems import NotStable
 from isthmus.runtime.transport.carrier import Carrier
 
 Confirms: TypeAlias = Literal["driver", "member", "application"]
@@ -52,9 +52,6 @@ class MemberDriver(ProcessDriver):
     whenever it likes: so gateways do, which answer for whole systems behind them.
     """
 
-    leaves_last = False
-    """Whether other members of the same node need this one to see their messages through."""
-
     def __init__(
         self,
         member: Member,
@@ -62,7 +59,6 @@ class MemberDriver(ProcessDriver):
         recorder: LiveRecorder | None = None,
         *,
         on_batch: Callable[[Batch], None] | None = None,
-        on_view: Callable[[View], None] | None = None,
         confirms: Confirms = "driver",
     ) -> None:
         super().__init__(member, mesh, recorder)
@@ -70,10 +66,8 @@ class MemberDriver(ProcessDriver):
         self.deliveries = HandOver(self._finished_with)
         self.stable_through = 0
         self._on_batch = on_batch
-        self._on_view = on_view
         self._driver_confirms = confirms == "driver"
         self._nobody_consumes = False
-        self._to_relay: list[Message] = []
         self._to_confirm: dict[ProcessId, int] = {}
         self._stability_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
@@ -90,35 +84,17 @@ class MemberDriver(ProcessDriver):
     def _put(self, destinations: Destinations | None, payloads: Sequence[bytes], now: Nanos) -> int:
         return self.member.broadcast(payloads, now, self._out)
 
-    def relay(self, messages: Sequence[Message]) -> None:
-        """Broadcast messages that were born elsewhere, under the ids that they have.
-
-        It never waits: gateways, for whom it is, mind `credit` themselves.
-        """
-        if self.refusal:
-            raise NotAccepting(self.refusal)
-        self._soon()
-        self._to_relay.extend(messages)
-
-    def credit(self) -> int:
-        """How many more messages the member takes now."""
-        return self._room() - len(self._to_relay)
-
     def confirm(self, sender: ProcessId, number: int) -> None:
         """The application has finished with `sender`'s batches up to `number`."""
         self._to_confirm[sender] = number
         self._soon()
 
     def _take_in(self, now: Nanos) -> None:
-        member, out = self.member, self._out
         if self._to_confirm:
             for sender, number in self._to_confirm.items():
-                member.confirm(sender, number, now, out)
+                self.member.confirm(sender, number, now, self._out)
             self._to_confirm.clear()
         super()._take_in(now)
-        if self._to_relay:
-            messages, self._to_relay = self._to_relay, []
-            member.relay(messages, now, out)
 
     # Out of the system to the application.
 
@@ -126,8 +102,7 @@ class MemberDriver(ProcessDriver):
         on_batch = self._on_batch
         for item in deliveries:
             if isinstance(item, View):
-                if self._on_view is not None:
-                    self._on_view(item)
+                self.view = item
                 if on_batch is None:
                     self.deliveries.put(item)
                 continue
@@ -154,6 +129,9 @@ class MemberDriver(ProcessDriver):
             waiter = self._loop.create_future()
             heappush(self._stability_waiters, (seq, id(waiter), waiter))
             await waiter
+
+    async def see_through(self) -> None:
+        await self.stable(self.accepted)
 
     def _have_become_stable(self, batches: list[Batch]) -> None:
         me = self.member.id
@@ -217,6 +195,10 @@ class MemberDriver(ProcessDriver):
     def stopped(self) -> Stopped:
         assert self.ended is not None, "the member has not ended yet"
         return Stopped(self.ended, range(self.stable_through + 1, self.accepted + 1))
+
+    def unfinished(self) -> str:
+        stopped = self.stopped
+        return str(stopped) if stopped.ended.how == "crash" or stopped.unstable else ""
 
     def _end(self, ended: Ended) -> None:
         super()._end(ended)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from isthmus.core.endpoint import Destinations, Endpoint
+from isthmus.core.endpoint import Destinations, Endpoint, View
 from isthmus.core.ids import Nanos
 from isthmus.core.message import MAX_PAYLOAD
 from isthmus.runtime.driver.endpoint import Driver, Ended
@@ -31,12 +31,21 @@ class Sender(Endpoint, Protocol):
 
 
 class ProcessDriver(Driver, ABC):
-    """A driver that accepts messages. `refusal` says why it takes no more; it is empty while it does."""
+    """A driver that accepts messages. `refusal` says why it takes no more; it is empty while it does.
+
+    `view` is what was last said of who is there, where that is ever said. `last_busy` is when something was last seen
+    to keep it from being at rest, by the clock of the event loop.
+    """
+
+    leaves_last = False
+    """Whether other processes of the same host need this one to see their messages through."""
 
     def __init__(self, endpoint: Sender, mesh: Carrier, recorder: LiveRecorder | None = None) -> None:
         super().__init__(endpoint, mesh, recorder)
         self.accepted = 0
         self.refusal = ""
+        self.view: View | None = None
+        self.last_busy = 0.0
         self._credit = endpoint.credit
         self._to_send: list[tuple[Destinations | None, list[bytes]]] = []
         self._messages_to_send = 0
@@ -138,6 +147,18 @@ class ProcessDriver(Driver, ABC):
         self.refusal = self.refusal or why
         if self._credit_waiter is not None:
             wake(self._credit_waiter)
+
+    async def see_through(self) -> None:
+        """Wait until what was accepted is stable, where this process comes to know that."""
+
+    async def stop(self, timeout: float = 10.0) -> object:
+        """Leave the system in good order; who cannot leave ends with it."""
+        await self.close()
+        return None
+
+    @abstractmethod
+    def unfinished(self) -> str:
+        """Of a process that has ended: what became of it that should not have, in words; else nothing."""
 
     def _end(self, ended: Ended) -> None:
         super()._end(ended)

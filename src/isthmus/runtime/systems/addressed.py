@@ -1,22 +1,20 @@
 """What systems of clusters and daisies have in common over real sockets: messages that are for some processes only.
 
 A process sends to some others, and waits while it is too far ahead of them. Such a system ends as a whole, when
-everything that was sent is where it belongs. In one event loop that is plain to see; where its processes run in several
-OS processes, each ends when everything has been at rest here for a while.
+everything that was sent is where it belongs: `host.py` says when that is.
 """
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from socket import socket
 from typing import ClassVar, Generic, TypeVar
 
-from isthmus.core.endpoint import Delivered
+from isthmus.core.endpoint import Delivered, View
 from isthmus.core.ids import ProcessId, slot_of
-from isthmus.core.message import Addressed
+from isthmus.core.message import Addressed, Batch
 from isthmus.runtime.driver.process import ProcessDriver, Sender
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.systems.launch import open_recorder, start_driver, to_each_peer
@@ -25,19 +23,16 @@ from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import Topology
 
-LOOK_EVERY = 0.01
-
 OnMessage = Callable[[Addressed], None]
 """Takes a delivery. It is called synchronously and must not send; it may start a task that does."""
 
 
 class AddressedDriver(ProcessDriver):
-    """One process. `last_busy` is when something last kept it from being at rest."""
+    """One process."""
 
     def __init__(self, process: Sender, mesh: Carrier, recorder: LiveRecorder | None, on_message: OnMessage) -> None:
         super().__init__(process, mesh, recorder)
         self.on_message = on_message
-        self.last_busy = self._loop.time()
 
     @property
     def is_quiet(self) -> bool:
@@ -51,6 +46,16 @@ class AddressedDriver(ProcessDriver):
     @abstractmethod
     def what_is_left(self) -> str:
         """What is still on its way from or to this process, in words."""
+
+    def unfinished(self) -> str:
+        if self.ended is not None and self.ended.how != "end":
+            return f"it stopped: {self.ended.why}"
+        return "" if self.is_quiet else self.what_is_left()
+
+    def _deliver(self, deliveries: list[Batch | View]) -> None:
+        for item in deliveries:
+            if isinstance(item, View):
+                self.view = item
 
     def _deliver_addressed(self, deliveries: list[Delivered]) -> None:
         for delivered in deliveries:
@@ -99,37 +104,3 @@ class AddressedSite(ABC, Generic[AnyDriver]):
         driver = await start_driver(self.spec, process, listener, make, to_each_peer, joining=joining, limits=limits)
         self.drivers[self.names.name(process).process] = driver
         return driver
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all processes of the system run here."""
-        return len(self.drivers) == len(self.everybody)
-
-    async def close(self, within: float = 10.0, linger: float = 1.0) -> list[str]:
-        """End, once everything has arrived. Returns what had not when time was up, in words.
-
-        Where others run elsewhere nobody here can know that they have nothing more to send: so each stays until it has
-        been at rest for `linger` seconds.
-        """
-        drivers = list(self.drivers.values())
-        for driver in drivers:
-            driver.stop_accepting("the system ends")
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
-        pause = 0.0 if self.is_whole else linger
-        while loop.time() < deadline and not _is_over(drivers, loop.time() - pause):  # noqa: ASYNC110 - no event is set
-            await asyncio.sleep(LOOK_EVERY)
-        unfinished = [f"{driver.mesh.me.label}: {left}" for driver in drivers if (left := _what_is_left(driver))]
-        await asyncio.gather(*(driver.close() for driver in drivers))
-        return unfinished
-
-
-def _is_over(drivers: Iterable[AddressedDriver], since: float) -> bool:
-    """Whether all processes are at rest, and have been since that time."""
-    return all(driver.ended is not None or (driver.is_quiet and driver.last_busy <= since) for driver in drivers)
-
-
-def _what_is_left(driver: AddressedDriver) -> str:
-    if driver.ended is not None:
-        return f"it stopped: {driver.ended.why}"
-    return "" if driver.is_quiet else driver.what_is_left()

@@ -1,7 +1,7 @@
 """Runs the processes of a system of clusters over real sockets (docs/design/clusters.md, "For real").
 
 A process sends to one other, and waits where the next processes on the way are too far behind. It has no views and does
-not leave (`addressed.py` says how it ends). It is at rest when it has heard nothing: nobody speaks here unasked.
+not leave (`host.py` says how it ends). It is at rest when it has heard nothing: nobody speaks here unasked.
 """
 
 from __future__ import annotations
@@ -89,4 +89,6 @@ class ClusterSite(AddressedSite[ClusterDriver]):
         return ", ".join(each.name or "topmost" for each in self.tree.clusters_of(process))
 
 
-CLUSTERS = RunKind(site=ClusterSite, fixed="is made of clusters")
+CLUSTERS = RunKind(
+    site=ClusterSite, end_together=True, at_rest=lambda driver: driver.is_quiet, fixed="is made of clusters"
+)

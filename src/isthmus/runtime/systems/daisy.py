@@ -1,7 +1,7 @@
 """Runs the processes of a daisy over real sockets (docs/design/daisy.md, "For real").
 
 A process sends to any set of processes, and waits while too much of what it sent is not stable everywhere. Processes
-may be killed at any time: their groups go on without them. The daisy ends as a whole (`addressed.py`), because a group
+may be killed at any time: their groups go on without them. The daisy ends as a whole (`host.py`), because a group
 that is gone leaves a seat that nobody holds. A process is at rest where nothing is kept, held or under way; heartbeats
 go on.
 """
@@ -115,15 +115,17 @@ class DaisySite(AddressedSite[DaisyDriver]):
         return ", ".join(group.name or ("everybody" if group.is_local else "topmost") for group in groups)
 
 
-def _is_at_rest(driver: MemberDriver) -> bool:
-    """Whether a process of a daisy that broadcasts, or its gateway, knows of nothing that is still on its way."""
+def _is_at_rest(driver: DaisyDriver | MemberDriver) -> bool:
+    """Whether a process, or the gateway of a daisy that broadcasts, knows of nothing that is still on its way."""
+    if isinstance(driver, DaisyDriver):
+        return driver.is_quiet
     member: object = driver.member
     if isinstance(member, GatewayMember):
-        if member.gateway.unfinished() and driver.ended is None:
+        if member.gateway.unfinished():
             return False
         member = member.group
     assert isinstance(member, DaisyMember)
-    return driver.ended is not None or member.is_quiet
+    return member.is_quiet
 
 
 def _agree(system: System) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from isthmus.core.endpoint import View
 from isthmus.core.ids import ProcessId
 from isthmus.join.member import Group
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.systems.addressed import AddressedSite
 from isthmus.runtime.systems.launch import Connect, to_each_peer
 from isthmus.runtime.systems.spec import SystemSpec
@@ -45,5 +44,5 @@ class RunKind(Struct, frozen=True, kw_only=True):
     provide: Callable[[SystemSpec, Address | None], Awaitable[tuple[SystemSpec, Hub | None]]] | None = None
     site: Callable[[Topology, System, SystemSpec], AddressedSite[Any]] | None = None
     end_together: bool = False
-    at_rest: Callable[[MemberDriver], bool] | None = None
+    at_rest: Callable[[Any], bool] | None = None
     fixed: str = ""

@@ -49,7 +49,6 @@ async def start_member(
     listener: socket,
     *,
     on_batch: Callable[[Batch], None] | None = None,
-    on_view: Callable[[View], None] | None = None,
     confirms: Confirms | None = None,
     joining: bool = False,
     role: Role = "app",
@@ -65,7 +64,7 @@ async def start_member(
         # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
         how: Beginning = "join" if joining or spec.life else "start"
         recorder = open_recorder(spec, process, how, None if joining else _first_view(spec, member), role)
-        driver = make_driver(member, mesh, recorder, on_batch=on_batch, on_view=on_view, confirms=confirmed_by)
+        driver = make_driver(member, mesh, recorder, on_batch=on_batch, confirms=confirmed_by)
         if isinstance(mesh, Medium):
             mesh.on_lost = driver.kill
         return driver

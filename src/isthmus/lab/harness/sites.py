@@ -1,4 +1,4 @@
-"""Two joined sites as real OS processes, with an emulated WAN between them: started, fed, asked, killed, restarted.
+"""Sites as real OS processes: started, fed, asked, killed, restarted, told to end; two of them over an emulated WAN.
 
     layout = Layout(links=4, line=Line(delay=25 * MILLISECOND, rate=20_000_000))
     async with JoinedSites(layout, directory, apart=["madrid/g2"]) as sites:
@@ -6,18 +6,18 @@
         await sites.kill("madrid/g2")
         await sites.see_through(within=30)
 
-Every child is `site_process` in an OS process of its own, with one or more members of one site; by default one child
-runs a whole site. The lines are `isthmus wan` in another one, so that the emulation takes no time from anybody. All of
-them are ended, by their process ids, when the block is left, whatever happened in it.
+Every child is `site_process` in an OS process of its own, with one or more processes of one site. The lines are
+`isthmus wan` in another one, so that the emulation takes no time from anybody. All of them are ended, by their process
+ids, when the block is left, whatever happened in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
@@ -28,6 +28,8 @@ from isthmus.core.units import format_duration, format_rate
 from isthmus.lab.harness.deaths import certify_death
 from isthmus.lab.harness.os_process import LOOK_EVERY, PATIENCE, ChildFailed, OsProcess, Ports
 from isthmus.lab.harness.site_process import (
+    SIZE,
+    TICK,
     Answer,
     Assignment,
     Close,
@@ -39,12 +41,15 @@ from isthmus.lab.harness.site_process import (
     Stable,
     Tell,
 )
+from isthmus.runtime.load import Load
 from isthmus.runtime.transport.address import LOOPBACK
 from isthmus.topology.file import load
 from isthmus.topology.wiring import all_links
 
 NEAR = "madrid"
 FAR = "valencia"
+WAIT = 60.0
+"""Seconds after which something that is waited for will not come; none of it takes that long on a free machine."""
 
 
 class Line(Struct, frozen=True):
@@ -56,23 +61,6 @@ class Line(Struct, frozen=True):
     def __str__(self) -> str:
         rate = f", {format_rate(self.rate)}/s per link" if self.rate else ""
         return f"{format_duration(2 * self.delay)} round trip{rate}"
-
-
-class Layout(Struct, frozen=True, kw_only=True):
-    """Two joined sites. Without a `line`, links are plain loopback. `processes` and `gateways` are (near, far)."""
-
-    processes: tuple[int, int] = (2, 2)
-    gateways: tuple[int, int] = (2, 2)
-    links: int = 2
-    assign: Literal["striped", "transfer-sets"] = "striped"
-    order: Literal["fifo", "causal"] = "causal"
-    line: Line | None = None
-
-    def members(self, site: str) -> tuple[list[str], list[str]]:
-        """The names of a site's processes and of its gateways."""
-        side = (NEAR, FAR).index(site)
-        processes = [f"p{number}" for number in range(1, self.processes[side] + 1)]
-        return processes, [f"g{number}" for number in range(1, self.gateways[side] + 1)]
 
 
 class Child(OsProcess):
@@ -124,17 +112,19 @@ class Child(OsProcess):
 
     # Orders.
 
-    async def send(self, process: str, *, size: int = 100, rate: float | None = None, count: int | None = None) -> None:
+    async def send(
+        self, process: str, *, size: int = SIZE, rate: float | None = None, count: int = sys.maxsize
+    ) -> None:
         """Have a process begin to send."""
-        await self.ask(Send(process, size, rate, count))
+        await self.ask(Send(process, Load(size, rate, count, TICK)))
 
     async def quiet(self) -> dict[str, int]:
         """End all sending. Returns how many messages were accepted of each process."""
         return msgspec.convert(await self.ask(Quiet()), dict[str, int])
 
-    async def figures(self, *, measure: bool = False, flow: bool = False) -> Figures:
+    async def figures(self, *, measure: bool = False) -> Figures:
         """How things stand. Delays are measured from one call that says `measure` to the next call."""
-        return msgspec.convert(await self.ask(Tell(measure, flow)), Figures, str_keys=True)
+        return msgspec.convert(await self.ask(Tell(measure)), Figures)
 
     async def stable(self, within: float = PATIENCE) -> None:
         """Wait until everything that was accepted here is stable in every system."""
@@ -142,7 +132,7 @@ class Child(OsProcess):
 
     async def close(self) -> None:
         """End in good order."""
-        await self.ask(Close())
+        await self.ask(Close(), WAIT)
         await asyncio.wait_for(self.process.wait(), PATIENCE)
 
     async def ask(self, order: Order, within: float = PATIENCE) -> Any:
@@ -227,39 +217,43 @@ class Traffic(NamedTuple):
         return (self.after.cpu - self.before.cpu) / self.seconds
 
 
-class JoinedSites:
-    """Both sites and the lines between them, as an asynchronous context. Children are found by name.
+class Share(NamedTuple):
+    """What one OS process runs: processes of one site."""
 
-    `apart` names members (`madrid/g1`) that get a child of their own, under that name; all others of a site run in the
-    child that has the name of the site. `settings` are more fields of `SystemSpec`, for both sites; `both` and `near`
-    more lines of the topology file, for both sites and for the near one. With `trace`, every row of the traces is in
-    that directory before anybody can know of it.
+    site: str
+    members: Sequence[str]
+
+
+class Sites:
+    """The processes of a topology in OS processes, as an asynchronous context. Children are found by name.
+
+    `describe` gives the topology file, on ports that it takes; `shares` says which children there are from the start.
+    With a `line`, the join dials emulated ones. `settings` are more fields of `SystemSpec`, for all sites. With
+    `trace`, every row of the traces is in that directory before anybody can know of it.
     """
 
     def __init__(
         self,
-        layout: Layout,
         directory: Path,
+        run: str,
+        describe: Callable[[Ports], str],
+        shares: Mapping[str, Share],
         *,
-        run: str = "joined",
-        apart: Sequence[str] = (),
+        line: Line | None = None,
         settings: Mapping[str, Any] | None = None,
         trace: Path | None = None,
-        both: str = "",
-        near: str = "",
     ) -> None:
-        self.layout = layout
         self.run = run
         self.trace = trace
         self.file = directory / f"{run}.toml"
         self.lines: Lines | None = None
         self.children: dict[str, Child] = {}
-        self._directory = directory
-        self._apart = apart
+        self._describe = describe
+        self._shares = shares
+        self._line = line
         self._settings = dict(settings or {})
         if trace is not None:
             self._settings |= {"trace": str(trace), "trace_sync": True}
-        self._tables = {NEAR: both + near, FAR: both}
         self._ports = Ports()
 
     def __getitem__(self, name: str) -> Child:
@@ -267,42 +261,53 @@ class JoinedSites:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._start()
+            self.file.write_text(self._describe(self._ports), encoding="utf-8")
+            if self._line is not None:
+                self.lines = Lines(self._line, self._ends(), self.file.with_suffix(".wan.log"))
+                await self.lines.start()
+            await self.start(self._shares)
         except BaseException:
             await self._end()
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def _ends(self) -> list[tuple[int, int]]:
+        """For each link the port that is dialled, and the one where its far end waits."""
+        topology = load(self.file)
+        (join,) = topology.joins
+        assert join.dial is not None, f"{self.file}: nobody dials the emulated lines"
+        far = [topology.system(link.far.system).takes_links_at(link.far.process) for link in all_links(topology)]
+        return [(join.dial.port + index, address.port) for index, address in enumerate(far) if address is not None]
+
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
+    async def _end(self) -> None:
+        for child in self.children.values():
+            await child.kill()
+        if self.lines is not None:
+            await self.lines.kill()
+        self._ports.release()
+
+    # Life and death.
+
+    async def start(self, shares: Mapping[str, Share]) -> None:
+        """Start children, and wait until their processes run."""
+        new = {name: Child(name, self._assignment(share)) for name, share in shares.items()}
+        self.children |= new
+        for child in new.values():
+            await child.start()
+        await asyncio.gather(*(child.running() for child in new.values()))
+
+    def _assignment(self, share: Share) -> Assignment:
+        members = tuple(share.members)
+        return Assignment(
+            topology=str(self.file), site=share.site, members=members, run=self.run, settings=self._settings
+        )
+
     def living(self) -> list[Child]:
-        return [child for child in self.children.values() if child.alive]
-
-    async def load(self, rate: float, *sites: str) -> None:
-        """Have every process of these sites send at this rate; without a name, of both."""
-        for child in self.living():
-            for member in child.assignment.members:
-                if member.startswith("p") and child.assignment.site in (sites or (NEAR, FAR)):
-                    await child.send(member, rate=rate)
-
-    async def imported(self, more: int, within: float) -> None:
-        """Wait until every live process has delivered so many more messages of the other system than now."""
-        before = await self._imported()
-        deadline = time.monotonic() + within
-        while any(count < before[name] + more for name, count in (await self._imported()).items()):
-            if time.monotonic() > deadline:
-                raise ChildFailed(f"not everybody has delivered {more} more messages within {within:g} s")
-            await asyncio.sleep(LOOK_EVERY)
-
-    async def _imported(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for child in self.living():
-            figures = await child.figures()
-            counts |= {f"{child.name}/{process}": count for process, count in figures.imported.items()}
-        return counts
+        """Those that nobody has killed."""
+        return [child for child in self.children.values() if not child.killed]
 
     async def kill(self, name: str) -> Nanos:
         """SIGKILL for one child, and the end of its members' logs. Returns when it was, by the traces' clock."""
@@ -315,7 +320,7 @@ class JoinedSites:
         return at
 
     async def see_through(self, within: float) -> None:
-        """End all sending, wait until everything is stable in both systems, and end."""
+        """End all sending, wait until everything is stable in all systems, and end."""
         await asyncio.gather(*(child.quiet() for child in self.living()))
         await asyncio.gather(*(child.stable(within) for child in self.living()))
         await self.close()
@@ -324,66 +329,129 @@ class JoinedSites:
         """End everybody in good order, so that traces are complete."""
         await asyncio.gather(*(child.close() for child in self.living()))
 
+    # What they do.
+
+    async def load(self, rate: float, *names: str) -> None:
+        """Have every process that is no gateway send at this rate, at these children or, without a name, everywhere."""
+        for child in self.living():
+            if not names or child.name in names:
+                for process in (await child.figures()).delivered:
+                    await child.send(process, rate=rate)
+
     def lines_cpu(self) -> float:
         """Seconds of processor time that the emulated lines have taken."""
         return 0.0 if self.lines is None else self.lines.cpu_seconds()
 
-    async def linked(self, within: float = PATIENCE) -> None:
+    async def linked(self) -> None:
         """Wait until every link is up at both its ends."""
+        await self._until(
+            lambda look: [name for name, each in look.items() if not all(link.up for link in each.links)],
+            "have links that are down",
+        )
 
-        async def all_up() -> bool:
-            figures = [await child.figures() for child in self.living()]
-            return all(link.up for each in figures for link in each.links)
+    async def delivered(self, more: int, *, imported: bool = False) -> None:
+        """Wait until every live process has delivered so many more messages than now; `imported`: of other systems."""
 
-        async with asyncio.timeout(within):
-            while not await all_up():  # noqa: ASYNC110 - the links are in other processes
-                await asyncio.sleep(0.02)
+        def counts(look: Mapping[str, Figures]) -> dict[tuple[str, str], int]:
+            told = {name: figures.imported if imported else figures.delivered for name, figures in look.items()}
+            return {(name, process): count for name, each in told.items() for process, count in each.items()}
 
-    async def _start(self) -> None:
-        self.file.write_text(self._topology(), encoding="utf-8")
-        if self.lines is not None:
-            await self.lines.start()
+        before = counts(await self._look())
+        await self._until(
+            lambda look: ["/".join(name) for name, count in counts(look).items() if count < before[name] + more],
+            f"have not delivered {more} more messages",
+        )
+
+    async def excluded(self, victim: str, mates: Sequence[str]) -> None:
+        """Wait until each of these processes has a view without the victim."""
+
+        def lagging(look: Mapping[str, Figures]) -> list[str]:
+            views = _views(look)
+            return [mate for mate in mates if not views[mate] or victim in views[mate]]
+
+        await self._until(lagging, f"have no view without {victim}")
+
+    async def regrouped(self, sizes: Sequence[int]) -> None:
+        """Wait until all live processes are in local groups of these sizes."""
+
+        def lagging(look: Mapping[str, Figures]) -> list[str]:
+            views = _views(look)
+            groups = set(map(frozenset, views.values()))
+            regrouped = sorted(map(len, groups)) == sorted(sizes) and all(group <= views.keys() for group in groups)
+            return [] if regrouped else list(views)
+
+        await self._until(lagging, f"are not in groups of {' and '.join(map(str, sizes))}")
+
+    async def _until(self, lagging: Callable[[Mapping[str, Figures]], list[str]], what: str) -> None:
+        """Look until nobody lags behind any more."""
+        deadline = time.monotonic() + WAIT
+        while late := lagging(await self._look()):
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"{', '.join(late)} {what} after {WAIT:g} s")
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _look(self) -> dict[str, Figures]:
+        return {child.name: await child.figures() for child in self.living()}
+
+
+def _views(look: Mapping[str, Figures]) -> dict[str, list[str]]:
+    return {process: view for figures in look.values() for process, view in figures.views.items()}
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """Two joined sites. Without a `line`, links are plain loopback. `processes` and `gateways` are (near, far).
+
+    `both` and `near` are more lines of the topology file, for both sites and for the near one.
+    """
+
+    processes: tuple[int, int] = (2, 2)
+    gateways: tuple[int, int] = (2, 2)
+    links: int = 2
+    assign: Literal["striped", "transfer-sets"] = "striped"
+    order: Literal["fifo", "causal"] = "causal"
+    line: Line | None = None
+    both: str = ""
+    near: str = ""
+
+    def members(self, site: str) -> tuple[list[str], list[str]]:
+        """The names of a site's processes and of its gateways."""
+        side = (NEAR, FAR).index(site)
+        processes = [f"p{number}" for number in range(1, self.processes[side] + 1)]
+        return processes, [f"g{number}" for number in range(1, self.gateways[side] + 1)]
+
+    def shares(self, apart: Sequence[str]) -> dict[str, Share]:
+        """A child for each site, under its name, and one for each member that is to be `apart`, such as `madrid/g1`."""
+        shares: dict[str, Share] = {}
         for site in (NEAR, FAR):
-            processes, gateways = self.layout.members(site)
-            members = processes + gateways
-            own = [name for name in members if f"{site}/{name}" in self._apart]
-            together = tuple(name for name in members if name not in own)
-            for name, here in [(site, together), *((f"{site}/{name}", (name,)) for name in own)]:
-                if here:
-                    assignment = Assignment(
-                        topology=str(self.file), site=site, members=here, run=self.run, settings=self._settings
-                    )
-                    self.children[name] = Child(name, assignment)
-        for child in self.children.values():
-            await child.start()
-        await asyncio.gather(*(child.running() for child in self.children.values()))
+            names = [name for names in self.members(site) for name in names]
+            together = [name for name in names if f"{site}/{name}" not in apart]
+            shares |= {site: Share(site, together)} if together else {}
+            shares |= {f"{site}/{name}": Share(site, [name]) for name in names if name not in together}
+        return shares
 
-    def _topology(self) -> str:
-        """The topology file, on ports that are ours until the end; and the lines that go with it."""
-        layout = self.layout
+    def file(self, ports: Ports) -> str:
+        """The topology file."""
         text = ""
-        link_port = self._ports.take(layout.gateways[1])
+        link_port = ports.take(self.gateways[1])
         for site in (NEAR, FAR):
-            processes, gateways = layout.members(site)
+            processes, gateways = self.members(site)
             names = ", ".join(f'"{name}"' for name in processes)
-            text += f'[systems.{site}]\nkind = "embedded"\norder = "{layout.order}"\nprocesses = [{names}]\n'
-            text += f"{self._tables[site]}gateways = {len(gateways)}\n"
-            text += f'address = "{LOOPBACK}:{self._ports.take(len(processes) + len(gateways))}"\n'
+            text += f'[systems.{site}]\nkind = "embedded"\norder = "{self.order}"\nprocesses = [{names}]\n'
+            text += f"{self.both}{self.near if site == NEAR else ''}gateways = {len(gateways)}\n"
+            text += f'address = "{LOOPBACK}:{ports.take(len(processes) + len(gateways))}"\n'
             text += f'link-address = "{LOOPBACK}:{link_port}"\n\n' if site == FAR else "\n"
-        text += f'[[joins]]\nbetween = ["{NEAR}", "{FAR}"]\norder = "{layout.order}"\nlinks = {layout.links}\n'
-        text += f'assign = "{layout.assign}"\n'
-        if layout.line is not None:
-            first = self._ports.take(layout.links)
-            text += f'dial = "{LOOPBACK}:{first}"\n'
-            self.file.write_text(text, encoding="utf-8")
-            far = [link.far.process for link in all_links(load(self.file))]
-            ends = [(first + index, link_port + int(gateway[1:]) - 1) for index, gateway in enumerate(far)]
-            self.lines = Lines(layout.line, ends, self._directory / f"{self.run}.wan.log")
+        text += f'[[joins]]\nbetween = ["{NEAR}", "{FAR}"]\norder = "{self.order}"\nlinks = {self.links}\n'
+        text += f'assign = "{self.assign}"\n'
+        if self.line is not None:
+            text += f'dial = "{LOOPBACK}:{ports.take(self.links)}"\n'
         return text
 
-    async def _end(self) -> None:
-        for child in self.children.values():
-            await child.kill()
-        if self.lines is not None:
-            await self.lines.kill()
-        self._ports.release()
+
+class JoinedSites(Sites):
+    """The sites of a layout, and the lines between them."""
+
+    def __init__(
+        self, layout: Layout, directory: Path, *, run: str = "joined", apart: Sequence[str] = (), **options: Any
+    ) -> None:
+        super().__init__(directory, run, layout.file, layout.shares(apart), line=layout.line, **options)
+        self.layout = layout
