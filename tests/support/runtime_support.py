@@ -65,7 +65,7 @@ async def end_apart(sites: Sequence[AddressedSite[Any]], linger: float) -> list[
 
     Returns what had not arrived when time was up.
     """
-    hosts: list[Host[AddressedDriver]] = [Host(site.spec, stop_timeout=PATIENCE, linger=linger) for site in sites]
+    hosts: list[Host[AddressedDriver[Any]]] = [Host(site.spec, stop_timeout=PATIENCE, linger=linger) for site in sites]
     for host, site in zip(hosts, sites, strict=True):
         host.processes = site.drivers
     await asyncio.gather(*(host.end() for host in hosts))

@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import msgspec
 import typer
 
+from isthmus.core.ids import Nanos
+from isthmus.core.units import parse_duration, parse_rate
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.status import Status
     from rich.table import Table
+
+    from isthmus.trace.schema import Report
 
 HOLDS = 0
 VIOLATED = 1
@@ -73,6 +78,22 @@ def fail(message: str) -> NoReturn:
     raise CommandError(message)
 
 
+def duration_of(option: str, text: str) -> Nanos:
+    """What the user has written for an option that takes a duration."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        fail(f"{option} {text}: {error}")
+
+
+def rate_of(option: str, text: str, way_out: str) -> int:
+    """What the user has written for an option that takes bits per second, of which there must be some."""
+    try:
+        return parse_rate(text) or fail(f"{option} {text}: nothing would ever arrive; {way_out}")
+    except ValueError as error:
+        fail(f"{option} {text}: {error}")
+
+
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
@@ -86,6 +107,18 @@ def table(title: str, *columns: str) -> Table:
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index == 0 else "right", no_wrap=index == 0)
     return made
+
+
+def verdicts_of(report: Report) -> str:
+    """All verdicts on one run, in a cell of a table."""
+    verdicts = {verdict.verdict for verdict in report.verdicts}
+    return "[green]all hold[/green]" if verdicts == {"holds"} else f"[red]{', '.join(sorted(verdicts))}[/red]"
+
+
+def show_witnesses(reports: Iterable[Report]) -> None:
+    """Why the first few promises of some runs were broken."""
+    for violation in [each for report in reports for each in report.violations][:5]:
+        out.print(f"  {violation.why}", markup=False)
 
 
 def tracked(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:

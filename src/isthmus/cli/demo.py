@@ -71,7 +71,7 @@ def demo(
         directory = trace or Path(temporary) / "trace"
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            throughput = run_loop(measure_links(Path(temporary), numbers, seconds, _watch))
+            throughput = run_loop(measure_links(numbers, seconds, _watch))
             if human:
                 print_throughput(throughput)
                 out.print(

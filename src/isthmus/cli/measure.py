@@ -15,9 +15,9 @@ from isthmus.cli.spark import (
     MemoryOption,
     ShivizOption,
     TracesArgument,
+    link_rate,
     traces_to_read,
 )
-from isthmus.core.units import parse_rate
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
@@ -48,17 +48,6 @@ def measure(
         if to is not None:
             out.print(printable(f"all tables as Parquet: {to}"), markup=False)
     return HOLDS
-
-
-def link_rate(text: str | None) -> float | None:
-    """What the user says that a link can carry, in bits per second."""
-    if text is None:
-        return None
-    try:
-        bits = parse_rate(text)
-    except ValueError as error:
-        fail(f"--link-rate: {error}")
-    return float(bits) if bits else fail("--link-rate: a link carries something; give a rate such as 20Mbit")
 
 
 def _figures(

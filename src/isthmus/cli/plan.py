@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
-from isthmus.cli.console import HOLDS, Output, OutputOption, fail, out, print_json, table
-from isthmus.core.ids import MILLISECOND, Nanos
+from isthmus.cli.console import HOLDS, Output, OutputOption, duration_of, fail, out, print_json, rate_of, table
+from isthmus.core.ids import MILLISECOND
 from isthmus.core.message import MAX_PAYLOAD
-from isthmus.core.units import format_duration, format_rate, parse_duration, parse_rate
+from isthmus.core.units import format_duration, format_rate
 from isthmus.planner.forecast import DirectionForecast, Forecast, JoinForecast, forecast, load_of
 from isthmus.planner.kinds import KINDS
 from isthmus.topology.file import load
@@ -47,10 +47,10 @@ def plan(
     model = structs.replace(
         told.model,
         message_bits=told.model.message_bits if size is None else 8 * size,
-        link_delay=_duration("--link-delay", link_delay, told.model.link_delay),
-        link_rate=_rate("--link-rate", link_rate, told.model.link_rate),
-        local_delay=_duration("--local-delay", local_delay, told.model.local_delay),
-        local_rate=_rate("--local-rate", local_rate, told.model.local_rate),
+        link_delay=duration_of("--link-delay", link_delay) if link_delay is not None else told.model.link_delay,
+        link_rate=_rate("--link-rate", link_rate) if link_rate is not None else told.model.link_rate,
+        local_delay=duration_of("--local-delay", local_delay) if local_delay is not None else told.model.local_delay,
+        local_rate=_rate("--local-rate", local_rate) if local_rate is not None else told.model.local_rate,
     )
     rates = told.rates if rate is None else dict.fromkeys(told.rates, Fraction(rate))
     found = forecast(loaded, structs.replace(told, model=model, rates=rates))
@@ -61,27 +61,8 @@ def plan(
     return HOLDS
 
 
-# Options
-
-
-def _duration(option: str, text: str | None, default: Nanos) -> Nanos:
-    if text is None:
-        return default
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        fail(f"{option} {text}: {error}")
-
-
-def _rate(option: str, text: str | None, default: int | None) -> int | None:
-    if text is None:
-        return default
-    if text == UNLIMITED:
-        return None
-    try:
-        return parse_rate(text) or fail(f"{option} {text}: nothing would ever arrive; write {UNLIMITED} for no limit")
-    except ValueError as error:
-        fail(f"{option} {text}: {error}")
+def _rate(option: str, text: str) -> int | None:
+    return None if text == UNLIMITED else rate_of(option, text, f"write {UNLIMITED} for no limit")
 
 
 # For programs

@@ -9,7 +9,6 @@ import typer
 from msgspec import Struct
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, out, print_json
-from isthmus.cli.measure import link_rate
 from isthmus.cli.spark import (
     COLOURS,
     DelimiterOption,
@@ -19,6 +18,7 @@ from isthmus.cli.spark import (
     MemoryOption,
     ShivizOption,
     TracesArgument,
+    link_rate,
     traces_to_read,
 )
 from isthmus.pipeline.problems import refuse_target

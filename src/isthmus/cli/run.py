@@ -14,12 +14,11 @@ from typing import Any
 
 from msgspec import structs
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out, print_json, table
+from isthmus.cli.console import HOLDS, VIOLATED, Output, duration_of, err, fail, out, print_json, table
 from isthmus.cli.run_acknowledged import MediumOptions, medium_address, on_medium, refuse_needless_hub
 from isthmus.cli.run_options import MediumName
-from isthmus.core.ids import LIFE, ProcessId
+from isthmus.core.ids import LIFE, SECOND, ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.units import parse_duration
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.host import Host
 from isthmus.runtime.journal import begin_life
@@ -36,7 +35,6 @@ from isthmus.topology.model import System, Topology
 
 LEAVE_WITHIN, END_WITHIN = 10.0, 30.0
 """Seconds to see everything through: for a process that leaves others, and for a system that ends as a whole."""
-SECOND = 1e9
 
 
 def run_site(
@@ -79,10 +77,7 @@ def run_site(
     spec, listeners = _plan(loaded, system, chosen, run_name)
     spec = structs.replace(spec, trace=str(trace) if trace is not None else None, trace_sync=trace_sync, life=life)
     spec = on_the_medium.apply(spec)
-    try:
-        seconds = parse_duration(duration) / SECOND if duration else None
-    except ValueError as error:
-        fail(f"--duration {duration}: {error}")
+    seconds = duration_of("--duration", duration) / SECOND if duration else None
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load = Load(size, rate) if rate else None
@@ -201,14 +196,14 @@ class Writes:
     def delivered(self) -> int:
         return self._conversation.delivered.total()
 
-    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver]:
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver[Any]]:
         return self.site.start(process, listener, partial(self._conversation.take, process))
 
-    def senders(self, drivers: Mapping[str, AddressedDriver]) -> list[Coroutine[Any, Any, None]]:
+    def senders(self, drivers: Mapping[str, AddressedDriver[Any]]) -> list[Coroutine[Any, Any, None]]:
         load, write = self._load, self._conversation.write_to_anybody
         return [send_steadily(load, partial(write, driver)) for driver in drivers.values() if load]
 
-    def describe(self, driver: AddressedDriver) -> str:
+    def describe(self, driver: AddressedDriver[Any]) -> str:
         return self.site.describe(driver.endpoint.id)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.console import fail
+from isthmus.cli.console import fail, rate_of
 from isthmus.trace.files import Traces
 from isthmus.trace.properties import PROPERTIES, expected_properties
 from isthmus.trace.shiviz.expression import BadExpression
@@ -40,6 +40,11 @@ MasterOption = Annotated[str | None, typer.Option(help="Where Spark runs; all co
 MemoryOption = Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")]
 
 COLOURS: dict[Answer, str] = {"holds": "green", "violated": "red", "unknown": "yellow"}
+
+
+def link_rate(text: str | None) -> int | None:
+    """What the user says that a link can carry, in bits per second."""
+    return None if text is None else rate_of("--link-rate", text, "give a rate such as 20Mbit")
 
 
 def traces_to_read(paths: list[Path], shiviz: str | None, delimiter: str | None) -> Traces:

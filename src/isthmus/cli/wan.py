@@ -25,7 +25,7 @@ from typing import Annotated, NamedTuple
 import typer
 from msgspec import Struct
 
-from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json
+from isthmus.cli.console import HOLDS, Output, OutputOption, duration_of, err, fail, out, print_json, rate_of
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.core.units import format_duration, format_rate, parse_duration, parse_rate
 from isthmus.runtime.loop import run as run_loop
@@ -80,14 +80,14 @@ def wan(
     """Carry TCP connections over an emulated line with delay, jitter and a rate, which can be cut and mended."""
     lines = _lines(listen, to, line or [])
     settings = Settings(
-        _duration("--delay", delay),
-        _duration("--jitter", jitter),
+        duration_of("--delay", delay),
+        duration_of("--jitter", jitter),
         _rate("--rate", rate),
         _rate("--total", total),
         queue,
         seed,
     )
-    seconds = _duration("--for", duration) / SECOND if duration else None
+    seconds = duration_of("--for", duration) / SECOND if duration else None
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     started = time.monotonic()
     reports = run_loop(Emulator(lines, settings, seconds, control, output).run())
@@ -287,21 +287,8 @@ def _address(option: str, text: str) -> Address:
     return Address(host, int(port))
 
 
-def _duration(option: str, text: str) -> Nanos:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        fail(f"{option} {text}: {error}")
-
-
 def _rate(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        rate = parse_rate(text)
-    except ValueError as error:
-        fail(f"{option} {text}: {error}")
-    return rate or fail(f"{option} {text}: nothing would ever arrive; `cut` does that")
+    return None if text is None else rate_of(option, text, "`cut` does that")
 
 
 def _print(reports: Sequence[LineReport]) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from isthmus.lab.benchmarks.failover import STABLE_WITHIN, Watch, through_a_kill
-from isthmus.lab.benchmarks.wan import LINE, SIZE, WINDOW_PER_LINK, gateways_for
-from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, Traffic
+from isthmus.lab.benchmarks.failover import STABLE_WITHIN, through_a_kill
+from isthmus.lab.benchmarks.wan import LINE, WARM_UP, Figure, Watch, gateways_for, wan
+from isthmus.lab.harness.sites import Layout
 
-WARM_UP = 2.0
 CRASH_SECONDS = 4.0
 """At least so long is the run in which a gateway dies: its fellows miss it after one second."""
 STEP_WITHIN = 40.0
@@ -28,30 +27,17 @@ class Throughput(Struct, frozen=True):
     speed_up: float
 
 
-async def measure_links(directory: Path, numbers: Sequence[int], seconds: float, watch: Watch) -> list[Throughput]:
+async def measure_links(numbers: Sequence[int], seconds: float, watch: Watch) -> list[Throughput]:
     """Messages per second from one process at one site to one at the other, for each number of links."""
-    results: list[Throughput] = []
+    figures: list[Figure] = []
     for links in numbers:
         async with asyncio.timeout(WARM_UP + seconds + STEP_WITHIN):
-            rate = await _measure(directory, links, seconds, watch)
-        raw = links * (LINE.rate or 0) / 8 / SIZE
-        first = results[0] if results else None
-        speed_up = rate / first.messages_per_second if first is not None else 1.0
-        results.append(Throughput(links, rate, rate / raw, speed_up))
-    return results
-
-
-async def _measure(directory: Path, links: int, seconds: float, watch: Watch) -> float:
-    """As fast as the links let it."""
-    layout = Layout(processes=(1, 1), gateways=gateways_for(links), links=links, line=LINE)
-    settings = {"window_messages": 1 << 17, "window_bytes": WINDOW_PER_LINK * links}
-    async with JoinedSites(layout, directory, run=f"links-{links}", settings=settings) as sites:
-        await sites.linked()
-        await sites[NEAR].send("p1", size=SIZE)
-        await asyncio.sleep(min(WARM_UP, seconds))
-        before = await sites[FAR].figures()
-        await watch(sites, "1 link" if links == 1 else f"{links} links", seconds)
-        return Traffic(before, await sites[FAR].figures()).imported_per_second("p1")
+            figures.append(await wan("striped", links, seconds=seconds, watch=watch))
+    rates = [figure.messages_per_second for figure in figures]
+    return [
+        Throughput(figure.links, rate, figure.share or 0.0, rate / rates[0])
+        for figure, rate in zip(figures, rates, strict=True)
+    ]
 
 
 async def kill_gateway(directory: Path, trace: Path, links: int, rate: float, seconds: float, watch: Watch) -> int:

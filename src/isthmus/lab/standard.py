@@ -6,6 +6,7 @@ ones are small and never left in peace, so that a mistake shows within a few sho
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from isthmus.simulator.campaign import Source
@@ -43,14 +44,19 @@ _GROUP = """
 [systems.site]
 kind = "embedded"
 order = "{order}"
-processes = ["p1", "p2", "p3", "p4", "p5", "p6"]
-{patience}
+{times}processes = ["p1", "p2", "p3", "p4", "p5", "p6"]
+
 [simulation]
 duration = "{duration}"
 workload = {{ rate = {rate}, size = [16, 256], burst = 4, reply = 0.15, reply-depth = 6 }}
 network = {{ delay = {{ mean = "2ms" }}, loss = 0.1, duplication = 0.05, reordering = 0.1 }}
-faults = {{ crashes = {crashes}, partitions = {cuts}, cuts = {cuts}, slow = 1, joins = 2, leaves = 1, swarm = true }}
+faults = {{ {faults}, slow = 1, joins = 2, leaves = 1, swarm = true }}
 """
+
+_QUICK = 'heartbeat = "10ms"\nsuspect-after = "60ms"\n'
+"""Systems that suspect soon, so that much happens in a short run."""
+
+_SHOP = '[systems.shop]\nkind = "embedded"\norder = "causal"\n'
 
 _SITE = """
 [systems.{name}]
@@ -183,15 +189,14 @@ links = [["c/g1", "a/g1"], ["a/g1", "b/g2"]]
 
 def standard_group(order: str) -> Source:
     """The topology of a group of this order."""
-    text = _GROUP.format(order=order, patience="", duration="1s", rate=5, crashes=3, cuts=2)
-    return text, f"standard {order} group"
+    faults = "crashes = 3, partitions = 2, cuts = 2"
+    return _GROUP.format(order=order, times="", duration="1s", rate=5, faults=faults), f"standard {order} group"
 
 
 def stormy_group(order: str) -> Source:
     """A group that is hardly ever left in peace: for what shows only when one view change runs into the next."""
-    impatient = 'heartbeat = "10ms"\nsuspect-after = "60ms"'
-    text = _GROUP.format(order=order, patience=impatient, duration="2s", rate=3, crashes=4, cuts=12)
-    return text, f"stormy {order} group"
+    faults = "crashes = 4, partitions = 12, cuts = 12"
+    return _GROUP.format(order=order, times=_QUICK, duration="2s", rate=3, faults=faults), f"stormy {order} group"
 
 
 def _sites(*orders: str, gateways: int = 3, more: str = "", heartbeat: str = "10ms", suspect: str = "60ms") -> str:
@@ -243,17 +248,21 @@ def standard_join(scenario: Scenario) -> Source:
     return texts[scenario], f"standard {scenario} join"
 
 
+def _four(part: str) -> list[str]:
+    """The processes of one part. (Python writes a list of names as TOML does.)"""
+    return [f"{part}{number}" for number in (1, 2, 3, 4)]
+
+
 def standard_clusters(delivery: str) -> Source:
     """Three clusters of four, and a fourth of their agents and one more process, all of one delivery.
 
     With fewer than four a chain of causes is too short to go past whoever waits for it.
     """
-    processes = ", ".join(f'"{part}{number}"' for part in "abc" for number in (1, 2, 3, 4)) + ', "hub"'
-    text = f'[systems.shop]\nkind = "embedded"\norder = "causal"\nprocesses = [{processes}]\n'
+    parts = {part: _four(part) for part in "abc"}
+    text = f"{_SHOP}processes = {[*chain(*parts.values()), 'hub']}\n"
     text += f'[systems.shop.clusters]\ndelivery = "{delivery}"\nprocesses = ["hub"]\n'
-    for part in "abc":
-        members = ", ".join(f'"{part}{number}"' for number in (1, 2, 3, 4))
-        text += f'[systems.shop.clusters.parts.{part}]\ndelivery = "{delivery}"\nprocesses = [{members}]\n'
+    for part, members in parts.items():
+        text += f'[systems.shop.clusters.parts.{part}]\ndelivery = "{delivery}"\nprocesses = {members}\n'
     return text + _CHATTER, f"standard {delivery} clusters"
 
 
@@ -269,10 +278,8 @@ _DAISIES: dict[str, str] = {
 
 def standard_changing_daisy() -> Source:
     """Six processes in one group that is too large, and three that come later; sorted by who talks to whom."""
-    processes = ", ".join(f'"p{number}"' for number in range(1, 10))
-    late = ", ".join(f'"p{number}"' for number in (7, 8, 9))
-    text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
-    text += f"processes = [{processes}]\nstandby = [{late}]\n"
+    processes = [f"p{number}" for number in range(1, 10)]
+    text = f"{_SHOP}{_QUICK}processes = {processes}\nstandby = {processes[6:]}\n"
     text += "[systems.shop.daisy]\nsplit-above = 5\nmerge-below = 3\nreconsider = 100\n"
     return text + _WILT, "standard changing daisy"
 
@@ -288,14 +295,12 @@ def standard_daisy(deep: bool, option: str = "") -> Source:
 
     With four in a group two servers of it may crash, one after the other.
     """
-    parts = {"a": "x.parts.a", "b": "x.parts.b", "c": "y.parts.c"} if deep else {part: part for part in "abc"}
-    processes = ", ".join(f'"{part}{number}"' for part in parts for number in (1, 2, 3, 4))
-    text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
-    text += f"processes = [{processes}]\n"
+    parts = {part: _four(part) for part in "abc"}
+    above = {"a": "x.parts.", "b": "x.parts.", "c": "y.parts."} if deep else dict.fromkeys(parts, "")
+    text = f"{_SHOP}{_QUICK}processes = {[*chain(*parts.values())]}\n"
     text += f"[systems.shop.daisy]\n{option}\n" if option else ""
-    for part, path in parts.items():
-        members = ", ".join(f'"{part}{number}"' for number in (1, 2, 3, 4))
-        text += f"[systems.shop.daisy.parts.{path}]\nprocesses = [{members}]\n"
+    for part, members in parts.items():
+        text += f"[systems.shop.daisy.parts.{above[part]}{part}]\nprocesses = {members}\n"
     return text + _WILT, f"standard {'deep ' if deep else ''}daisy{f', {option}' if option else ''}"
 
 

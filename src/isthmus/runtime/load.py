@@ -75,7 +75,7 @@ class Conversation:
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    async def write_to_anybody(self, driver: AddressedDriver, count: int) -> None:
+    async def write_to_anybody(self, driver: AddressedDriver[Any], count: int) -> None:
         for _ in range(count):
             await self._write(driver, self._rng.choice(self.site.everybody))
 
@@ -86,7 +86,7 @@ class Conversation:
             except NotAccepting:
                 """The system ends."""
 
-    async def _write(self, driver: AddressedDriver, target: ProcessId) -> None:
+    async def _write(self, driver: AddressedDriver[Any], target: ProcessId) -> None:
         """The first two bytes name whom this process wrote to before: whoever answers writes there."""
         me = driver.endpoint.id
         before = self._before.get(me, target)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, fail, out, progress_bar, table
+from isthmus.cli.console import (
+    HOLDS,
+    VIOLATED,
+    Output,
+    OutputOption,
+    fail,
+    out,
+    progress_bar,
+    show_witnesses,
+    table,
+    verdicts_of,
+)
 from isthmus.core.ids import SECOND
 
 if TYPE_CHECKING:
@@ -66,7 +77,6 @@ def _print(outcomes: list[Outcome]) -> None:
     columns = ("system", "processes", "OS processes", "messages", "deliveries", "header", "verdicts")
     listing = table("hierarchies over real sockets, under load", *columns)
     for outcome in outcomes:
-        verdicts = {verdict.verdict for verdict in outcome.report.verdicts}
         listing.add_row(
             outcome.system,
             str(outcome.processes),
@@ -74,7 +84,7 @@ def _print(outcomes: list[Outcome]) -> None:
             f"{outcome.messages:,}",
             f"{outcome.deliveries:,}",
             f"{outcome.header:.0f} B",
-            "[green]all hold[/green]" if verdicts == {"holds"} else f"[red]{', '.join(sorted(verdicts))}[/red]",
+            verdicts_of(outcome.report),
         )
     out.print(listing)
     listing = table("kill -9 of servers of daisies", "system", "killed", "noticed after", "flowing again after")
@@ -86,5 +96,4 @@ def _print(outcomes: list[Outcome]) -> None:
         groups = "; ".join(" ".join(group) for group in change.groups)
         listing.add_row(str(change.generation), groups, f"{change.pause / SECOND:.2f} s")
     out.print(listing)
-    for violation in [each for outcome in outcomes for each in outcome.report.violations][:5]:
-        out.print(f"  {violation.why}", markup=False)
+    show_witnesses(outcome.report for outcome in outcomes)

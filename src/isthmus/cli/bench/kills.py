@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, out, progress_bar, table
+from isthmus.cli.console import (
+    HOLDS,
+    VIOLATED,
+    Output,
+    OutputOption,
+    out,
+    progress_bar,
+    show_witnesses,
+    table,
+    verdicts_of,
+)
 from isthmus.core.ids import SECOND, Nanos
 
 if TYPE_CHECKING:
@@ -31,8 +41,7 @@ def bench(
         outcomes = run_loop(kills.measure(Path(directory), rounds, lambda: progress.advance(task)))
     if output is Output.HUMAN:
         out.print(_table(outcomes))
-        for violation in [each for outcome in outcomes for each in outcome.report.violations][:5]:
-            out.print(f"  {violation.why}", markup=False)
+        show_witnesses(outcome.report for outcome in outcomes)
     figures = [
         {"victim": each.victim, "messages": each.messages, "kills": each.kills, "verdicts": each.report.verdicts}
         for each in outcomes
@@ -52,7 +61,6 @@ def _table(outcomes: list[Outcome]) -> Table:
     )
     listing = table("kill -9 under load, two sites, both ways; median and worst", *columns)
     for outcome in outcomes:
-        verdicts = {verdict.verdict for verdict in outcome.report.verdicts}
         listing.add_row(
             outcome.victim,
             str(len(outcome.kills)),
@@ -60,7 +68,7 @@ def _table(outcomes: list[Outcome]) -> Table:
             _median_and_worst([kill.flowing for kill in outcome.kills]),
             _median_and_worst([kill.recovery for kill in outcome.kills]),
             f"{outcome.messages:,}",
-            "[green]all hold[/green]" if verdicts == {"holds"} else f"[red]{', '.join(sorted(verdicts))}[/red]",
+            verdicts_of(outcome.report),
         )
     return listing
 

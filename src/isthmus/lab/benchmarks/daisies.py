@@ -106,14 +106,13 @@ class AtOnce(DaisyNemesis):
 
 def topology_of(options: DaisyOptions) -> str:
     groups = {name: [f"{name}{number}" for number in range(1, SIZE + 1)] for name in "abc"[:GROUPS]}
-    everybody = ", ".join(f'"{each}"' for group in groups.values() for each in group)
+    everybody = [each for group in groups.values() for each in group]
     lines = [f'forward = "{options.forward}"', f'inside = "{options.inside}"']
     lines += ["star = true"] * options.star + [f"resilience = {options.resilience}"] * (options.resilience > 0)
     text = '[systems.shop]\nkind = "embedded"\norder = "causal"\nheartbeat = "10ms"\nsuspect-after = "60ms"\n'
-    text += f"processes = [{everybody}]\n\n[systems.shop.daisy]\n" + "\n".join(lines) + "\n\n"
+    text += f"processes = {everybody}\n\n[systems.shop.daisy]\n" + "\n".join(lines) + "\n\n"
     for name, members in groups.items():
-        listed = ", ".join(f'"{each}"' for each in members)
-        text += f"[systems.shop.daisy.parts.{name}]\nprocesses = [{listed}]\n\n"
+        text += f"[systems.shop.daisy.parts.{name}]\nprocesses = {members}\n\n"
     return text + _LOAD
 
 

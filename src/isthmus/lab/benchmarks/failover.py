@@ -6,12 +6,13 @@ whatever comes in.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
+from isthmus.lab.benchmarks.wan import Watch
 from isthmus.lab.harness.deaths import flowing_again
 from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.trace.schema import Event
@@ -20,9 +21,6 @@ RUN = "demo"
 VICTIM = "g1"
 STABLE_WITHIN = 40.0
 """Seconds for everything that was sent to become stable everywhere, after the kill and the end of the load."""
-
-Watch = Callable[[JoinedSites, str, float], Awaitable[None]]
-"""Lets so many seconds pass, and shows what goes on meanwhile; the text says what that is."""
 
 
 class Figures(Struct, frozen=True):

@@ -81,13 +81,13 @@ def daisy_file(ports: Ports) -> str:
     everybody = [process for group in GROUPS.values() for process in group]
     times = f'heartbeat = "{HEARTBEAT}"\nsuspect-after = "{SUSPECT_AFTER}"\n'
     return _head(everybody, ports, times) + "".join(
-        f"[systems.{SYSTEM}.daisy.parts.{name}]\nprocesses = {_list(group)}\n\n" for name, group in GROUPS.items()
+        f"[systems.{SYSTEM}.daisy.parts.{name}]\nprocesses = {list(group)}\n\n" for name, group in GROUPS.items()
     )
 
 
 def changing_file(ports: Ports) -> str:
     """Groups of four to seven: the founders are one at first, and two with those who come later."""
-    times = f'heartbeat = "{HEARTBEAT}"\nsuspect-after = "{SUSPECT_AFTER}"\nstandby = {_list(NEWCOMERS)}\n'
+    times = f'heartbeat = "{HEARTBEAT}"\nsuspect-after = "{SUSPECT_AFTER}"\nstandby = {list(NEWCOMERS)}\n'
     table = f"[systems.{SYSTEM}.daisy]\nsplit-above = 7\nmerge-below = 4\n"
     return _head((*FOUNDERS, *NEWCOMERS), ports, times) + table
 
@@ -101,19 +101,15 @@ def clusters_file(ports: Ports) -> str:
         text += f'{table}.parts.{half}]\ndelivery = "coordinator"\n\n'
         for name, members in parts.items():
             everybody += members
-            text += f'{table}.parts.{half}.parts.{name}]\ndelivery = "rst"\nprocesses = {_list(members)}\n\n'
+            text += f'{table}.parts.{half}.parts.{name}]\ndelivery = "rst"\nprocesses = {list(members)}\n\n'
     return _head(everybody, ports) + text
 
 
 def _head(processes: Sequence[str], ports: Ports, times: str = "") -> str:
     return (
         f'[systems.{SYSTEM}]\nkind = "embedded"\norder = "causal"\n{times}'
-        f'address = "{LOOPBACK}:{ports.take(len(processes))}"\nprocesses = {_list(processes)}\n\n'
+        f'address = "{LOOPBACK}:{ports.take(len(processes))}"\nprocesses = {list(processes)}\n\n'
     )
-
-
-def _list(names: Sequence[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
 def outcome_of(
@@ -192,11 +188,7 @@ def _changes(events: Sequence[Event]) -> Iterator[Change]:
 def _timed(events: Sequence[Event], victim: str, at: Nanos) -> Kill:
     """Whoever relays after the first view without the victim is the next server: that is when things flow again."""
     group = next(name for name, members in GROUPS.items() if victim in members)
-    noticed = min(
-        row.time_ns
-        for row in events
-        if row.event == "view" and row.time_ns > at and row.process in GROUPS[group] and _without(row, victim)
-    )
+    noticed = noticed_at(events, SYSTEM, GROUPS[group], victim, at)
     sent = {
         (row.process, row.origin_seq): row.time_ns for row in events if row.event == "send" and row.time_ns > noticed
     }
@@ -214,8 +206,15 @@ def _timed(events: Sequence[Event], victim: str, at: Nanos) -> Kill:
     return Kill(victim, noticed - at, max(inward, outward) - at)
 
 
-def _without(row: Event, victim: str) -> bool:
-    return f"{SYSTEM}/{victim}" not in (row.destinations or ())
+def noticed_at(events: Sequence[Event], system: str, group: Sequence[str], victim: str, at: Nanos) -> Nanos:
+    """When a process of a local group first had a view without this one, which was killed at that time."""
+    return min(
+        row.time_ns
+        for row in events
+        if row.event == "view"
+        and (row.system, row.process in group, row.time_ns > at) == (system, True, True)
+        and f"{system}/{victim}" not in (row.destinations or ())
+    )
 
 
 async def run_daisy(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from isthmus.core.ids import Nanos
-from isthmus.lab.benchmarks.hierarchies import Kill, Outcome, outcome_of
+from isthmus.lab.benchmarks.hierarchies import Kill, Outcome, noticed_at, outcome_of
 from isthmus.lab.harness.deaths import STANDSTILL, flowing_again
 from isthmus.lab.harness.sites import FAR, NEAR, WAIT, JoinedSites, Layout
 from isthmus.trace.reader import read_trace
@@ -81,11 +81,5 @@ async def run_joined(
 def _timed(events: Sequence[Event], victim: str, at: Nanos, until: Nanos) -> Kill:
     """When its local group had a view without it, and when messages flowed again both ways."""
     group = next(members for members in GROUPS.values() if victim in members)
-    noticed = min(
-        row.time_ns
-        for row in events
-        if row.event == "view"
-        and (row.system, row.process in group, row.time_ns > at) == (NEAR, True, True)
-        and f"{NEAR}/{victim}" not in (row.destinations or ())
-    )
+    noticed = noticed_at(events, NEAR, group, victim, at)
     return Kill(victim, noticed - at, flowing_again(events, (NEAR, FAR), at, until) - at)

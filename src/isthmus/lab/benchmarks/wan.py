@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Literal
@@ -33,6 +33,12 @@ WINDOW_PER_LINK = 4 << 20
 """Bytes that a sender may have on their way, per link: several times rate × (round trip + what stability takes)."""
 
 Assign = Literal["striped", "transfer-sets"]
+Watch = Callable[[JoinedSites, str, float], Awaitable[None]]
+"""Lets so many seconds pass, and shows what goes on meanwhile; the text says what that is."""
+
+
+async def _let_pass(sites: JoinedSites, what: str, seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 class Latency(Struct, frozen=True):
@@ -84,10 +90,17 @@ def gateways_for(links: int) -> tuple[int, int]:
 
 
 async def wan(
-    assign: Assign, links: int, *, senders: int = 1, seconds: float = SECONDS, latency: bool = False, line: Line = LINE
+    assign: Assign,
+    links: int,
+    *,
+    senders: int = 1,
+    seconds: float = SECONDS,
+    latency: bool = False,
+    line: Line = LINE,
+    watch: Watch = _let_pass,
 ) -> Figure:
     layout = Layout(processes=(senders, 1), gateways=gateways_for(links), links=links, assign=assign, line=line)
-    return await _measure(layout, senders, SIZE, seconds, WINDOW_PER_LINK * links // senders, latency)
+    return await _measure(layout, senders, SIZE, seconds, WINDOW_PER_LINK * links // senders, latency, watch)
 
 
 async def loopback(seconds: float = SECONDS) -> Figure:
@@ -96,7 +109,9 @@ async def loopback(seconds: float = SECONDS) -> Figure:
     return await _measure(layout, 1, SMALL, seconds, 64 << 20, latency=False)
 
 
-async def _measure(layout: Layout, senders: int, size: int, seconds: float, window: int, latency: bool) -> Figure:
+async def _measure(
+    layout: Layout, senders: int, size: int, seconds: float, window: int, latency: bool, watch: Watch = _let_pass
+) -> Figure:
     settings = {"window_messages": 1 << 17, "window_bytes": window}
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
         async with JoinedSites(layout, Path(directory), run="bench", settings=settings) as sites:
@@ -106,9 +121,9 @@ async def _measure(layout: Layout, senders: int, size: int, seconds: float, wind
             measured = await _latency(sites, capacity / 4, size) if latency and capacity else None
             for number in range(1, senders + 1):
                 await near.send(f"p{number}", size=size)
-            await asyncio.sleep(WARM_UP)
+            await asyncio.sleep(min(WARM_UP, seconds))
             before = await near.figures(), await far.figures(), sites.lines_cpu()
-            await asyncio.sleep(seconds)
+            await watch(sites, "1 link" if layout.links == 1 else f"{layout.links} links", seconds)
             after = await near.figures(), await far.figures(), sites.lines_cpu()
     at_near, at_far = Traffic(before[0], after[0]), Traffic(before[1], after[1])
     rate = at_far.imported_per_second("p1")

@@ -166,13 +166,13 @@ class Talk(Conversation):
         self.delays: list[Nanos] = []
         self.measured: ProcessId | None = None
 
-    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver]:
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver[Any]]:
         return self.site.start(process, listener, partial(self.take, process))
 
     def is_counted(self, process: ProcessId) -> bool:
         return True
 
-    def sending(self, driver: AddressedDriver, load: Load) -> Coroutine[Any, Any, None]:
+    def sending(self, driver: AddressedDriver[Any], load: Load) -> Coroutine[Any, Any, None]:
         return send_steadily(load, partial(self.write_to_anybody, driver))
 
 

@@ -435,8 +435,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         link_port = ports.take(self.gateways[1])
         for site in (NEAR, FAR):
             processes, gateways = self.members(site)
-            names = ", ".join(f'"{name}"' for name in processes)
-            text += f'[systems.{site}]\nkind = "embedded"\norder = "{self.order}"\nprocesses = [{names}]\n'
+            text += f'[systems.{site}]\nkind = "embedded"\norder = "{self.order}"\nprocesses = {processes}\n'
             text += f"{self.both}{self.near if site == NEAR else ''}gateways = {len(gateways)}\n"
             text += f'address = "{LOOPBACK}:{ports.take(len(processes) + len(gateways))}"\n'
             text += f'link-address = "{LOOPBACK}:{link_port}"\n\n' if site == FAR else "\n"

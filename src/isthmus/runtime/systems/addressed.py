@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 from socket import socket
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from isthmus.core.endpoint import Delivered, View
 from isthmus.core.ids import ProcessId, slot_of
@@ -27,11 +27,17 @@ OnMessage = Callable[[Addressed], None]
 """Takes a delivery. It is called synchronously and must not send; it may start a task that does."""
 
 
-class AddressedDriver(ProcessDriver):
+AnyProcess = TypeVar("AnyProcess", bound=Sender)
+
+
+class AddressedDriver(ProcessDriver, Generic[AnyProcess]):
     """One process."""
 
-    def __init__(self, process: Sender, mesh: Carrier, recorder: LiveRecorder | None, on_message: OnMessage) -> None:
+    def __init__(
+        self, process: AnyProcess, on_message: OnMessage, mesh: Carrier, recorder: LiveRecorder | None
+    ) -> None:
         super().__init__(process, mesh, recorder)
+        self.process = process
         self.on_message = on_message
 
     @property
@@ -62,7 +68,7 @@ class AddressedDriver(ProcessDriver):
             self.on_message(delivered.message)
 
 
-AnyDriver = TypeVar("AnyDriver", bound=AddressedDriver)
+AnyDriver = TypeVar("AnyDriver", bound=AddressedDriver[Any])
 
 
 class AddressedSite(ABC, Generic[AnyDriver]):

@@ -17,11 +17,9 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
-from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
 from isthmus.runtime.systems.kind import RunKind
 from isthmus.runtime.systems.spec import SystemSpec
-from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import System, Topology
 
@@ -29,14 +27,8 @@ RETRY_AFTER = 200 * MILLISECOND
 """TCP loses nothing while a connection lives: what is sent again was lost with one, or dropped at a full buffer."""
 
 
-class ClusterDriver(AddressedDriver):
+class ClusterDriver(AddressedDriver[ClusterProcess]):
     """One process of a system of clusters."""
-
-    def __init__(
-        self, process: ClusterProcess, on_message: OnMessage, mesh: Carrier, recorder: LiveRecorder | None
-    ) -> None:
-        super().__init__(process, mesh, recorder, on_message)
-        self.process = process
 
     async def send(self, destination: ProcessId, *payloads: bytes) -> int:
         """Send to one process, as soon as there is credit. Returns the sequence number of the first."""

@@ -36,14 +36,8 @@ WINDOW = 256
 thousand a second of each process; what a new server has to see through stays short."""
 
 
-class DaisyDriver(AddressedDriver):
+class DaisyDriver(AddressedDriver[DaisyProcess]):
     """One process of a daisy."""
-
-    def __init__(
-        self, process: DaisyProcess, on_message: OnMessage, mesh: Carrier, recorder: LiveRecorder | None
-    ) -> None:
-        super().__init__(process, mesh, recorder, on_message)
-        self.process = process
 
     async def send(self, destinations: Sequence[ProcessId], *payloads: bytes) -> int:
         """Send to these processes, as soon as there is credit. Returns the sequence number of the first."""
