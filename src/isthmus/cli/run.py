@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -22,11 +20,10 @@ from isthmus.core.message import Batch
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.host import Host
 from isthmus.runtime.journal import begin_life
-from isthmus.runtime.load import Conversation, Load, send_steadily
+from isthmus.runtime.load import Broadcasting, Conversation, Load
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import Site, journal_of, site_spec
-from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
@@ -81,18 +78,20 @@ def run_site(
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
     load = Load(size, rate) if rate else None
-    application: Broadcasts | Writes
+    application: Broadcasting | Conversation
     if kind.site is not None and not system.broadcasts:
-        application = Writes(kind.site(loaded, system, spec), size, load)
+        application = Conversation(kind.site(loaded, system, spec))
     else:
-        application = Broadcasts(Site(loaded, site, spec, journal_sync=journal_sync), load, joining, lines)
-    return run_loop(_run(application, system, listeners, seconds, hub, output))
+        site_here = Site(loaded, site, spec, journal_sync=journal_sync)
+        application = (Lines if lines else Broadcasting)(site_here, joining=joining)
+    return run_loop(_run(application, system, listeners, load, seconds, hub, output))
 
 
 async def _run(
-    application: Broadcasts | Writes,
+    application: Broadcasting | Conversation,
     system: System,
     listeners: dict[str, socket],
+    load: Load | None,
     seconds: float | None,
     hub: bool,
     output: Output,
@@ -112,7 +111,7 @@ async def _run(
             await host.start({name: application.start(ids[name], listener) for name, listener in listeners.items()})
             if listeners:
                 err.print(f"isthmus: {system.name} runs: {', '.join(listeners)}", markup=False)
-            await host.run(_work(application, host, seconds))
+            await host.run(_work(application, host, load, seconds))
     finally:
         for listener in listeners.values():
             listener.close()
@@ -121,52 +120,28 @@ async def _run(
     return VIOLATED if host.unfinished() else HOLDS
 
 
-async def _work(application: Broadcasts | Writes, host: Host[Any], seconds: float | None) -> None:
+async def _work(application: Any, host: Host[Any], load: Load | None, seconds: float | None) -> None:
     """Send, for so long; or until all lines are sent."""
-    senders = application.senders(host.processes)
+    drivers = [driver for driver in host.processes.values() if application.sends(driver.endpoint.id)]
+    typed = [_send_lines(driver) for driver in drivers[:1] if isinstance(application, Lines)]
     try:
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
-            for sender in senders:
+            for sender in [*(application.sending(driver, load) for driver in drivers if load), *typed]:
                 tasks.create_task(sender)
-            if not (senders and application.lines):
+            if not typed:
                 await asyncio.Event().wait()
     except TimeoutError:
         """That was it."""
 
 
-class Broadcasts:
-    """What is done with the processes of a site that broadcasts: they send a load, or what is typed."""
+class Lines(Broadcasting):
+    """Prints what is delivered, line by line."""
 
-    def __init__(self, site: Site, load: Load | None, joining: bool, lines: bool) -> None:
-        self.site = site
-        self.columns = ("accepted", "ended")
-        self.lines = lines
-        self.delivered = 0
-        self._load = load
-        self._joining = joining
-
-    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, MemberDriver]:
-        return self.site.start(process, listener, on_batch=self._take, joining=self._joining)
-
-    def _take(self, batch: Batch) -> None:
-        self.delivered += len(batch.messages)
-        if self.lines:
-            for message in batch.messages:
-                text = message.payload.decode(errors="replace")
-                out.print(f"{self.site.names.name(message.origin)}/{message.seq} {text}", markup=False)
-
-    def senders(self, drivers: Mapping[str, MemberDriver]) -> list[Coroutine[Any, Any, None]]:
-        processes = [driver for driver in drivers.values() if not self.site.is_gateway(driver.member.id)]
-        load = self._load
-        sending = [send_steadily(load, partial(_send, driver, bytes(load.size))) for driver in processes if load]
-        return sending + [_send_lines(driver) for driver in processes[:1] if self.lines]
-
-    def describe(self, driver: MemberDriver) -> str:
-        return str(driver.stopped)
-
-
-async def _send(driver: MemberDriver, payload: bytes, count: int) -> None:
-    await driver.send([payload] * count)
+    def take(self, here: ProcessId, batch: Batch) -> None:
+        super().take(here, batch)
+        for message in batch.messages:
+            text = message.payload.decode(errors="replace")
+            out.print(f"{self.site.names.name(message.origin)}/{message.seq} {text}", markup=False)
 
 
 async def _send_lines(driver: MemberDriver) -> None:
@@ -180,43 +155,21 @@ async def _send_lines(driver: MemberDriver) -> None:
         """Told to stop meanwhile: what was accepted is seen through."""
 
 
-class Writes:
-    """What is done with processes whose messages are for some others each: they talk to one another, under a load."""
-
-    lines = False
-
-    def __init__(self, site: AddressedSite[Any], size: int, load: Load | None) -> None:
-        self.site = site
-        self.columns = ("sent", site.parts)
-        self._load = load
-        self._conversation = Conversation(site, size)
-        self._conversation.answers = load is not None
-
-    @property
-    def delivered(self) -> int:
-        return self._conversation.delivered.total()
-
-    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver[Any]]:
-        return self.site.start(process, listener, partial(self._conversation.take, process))
-
-    def senders(self, drivers: Mapping[str, AddressedDriver[Any]]) -> list[Coroutine[Any, Any, None]]:
-        load, write = self._load, self._conversation.write_to_anybody
-        return [send_steadily(load, partial(write, driver)) for driver in drivers.values() if load]
-
-    def describe(self, driver: AddressedDriver[Any]) -> str:
-        return self.site.describe(driver.endpoint.id)
-
-
-def _report(application: Broadcasts | Writes, host: Host[Any], output: Output) -> None:
-    unfinished, accepted = host.unfinished(), {name: driver.accepted for name, driver in host.processes.items()}
-    described = {name: application.describe(driver) for name, driver in host.processes.items()}
+def _report(application: Broadcasting | Conversation, host: Host[Any], output: Output) -> None:
+    processes, unfinished, delivered = host.processes, host.unfinished(), application.delivered.total()
+    last: dict[str, Any]
+    if isinstance(application, Conversation):
+        columns, last = ("sent", application.site.parts), {"unfinished": unfinished}
+        described = {name: application.site.describe(driver.endpoint.id) for name, driver in processes.items()}
+    else:
+        described = {name: str(driver.stopped) for name, driver in processes.items()}
+        columns, last = ("accepted", "ended"), {"ended": described}
+    accepted = {name: driver.accepted for name, driver in processes.items()}
     if output is Output.JSON:
-        result = {"site": host.spec.system, "accepted": accepted, "delivered": application.delivered}
-        last = {"unfinished": unfinished} if isinstance(application, Writes) else {"ended": described}
-        print_json(result | {"clean": not unfinished} | last)
+        result = {"site": host.spec.system, "accepted": accepted, "delivered": delivered, "clean": not unfinished}
+        print_json(result | last)
         return
-    title = f"{host.spec.system}: {application.delivered:,} messages delivered here"
-    listing = table(title, "process", *application.columns)
+    listing = table(f"{host.spec.system}: {delivered:,} messages delivered here", "process", *columns)
     for name, count in accepted.items():
         listing.add_row(name, f"{count:,}", described[name])
     err.print(listing)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from random import Random
+from socket import socket
 from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
 
 from isthmus.core.ids import ProcessId
-from isthmus.core.message import Addressed
+from isthmus.core.message import Addressed, Batch
+from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.problems import NotAccepting
+from isthmus.runtime.site import Site
 from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 
 TICK = 0.01
@@ -54,41 +58,77 @@ async def send_steadily(load: Load, send: Callable[[int], Awaitable[object]]) ->
         """What was accepted is the business of the process now."""
 
 
+class Broadcasting:
+    """A load on the processes of a site that broadcasts; `delivered` counts what each of them gets."""
+
+    def __init__(self, site: Site, *, joining: bool = False) -> None:
+        self.site = site
+        self.delivered: Counter[ProcessId] = Counter()
+        self._joining = joining
+
+    def sends(self, process: ProcessId) -> bool:
+        return not self.site.is_gateway(process)
+
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, MemberDriver]:
+        return self.site.start(process, listener, on_batch=partial(self.take, process), joining=self._joining)
+
+    def take(self, here: ProcessId, batch: Batch) -> None:
+        self.delivered[here] += len(batch.messages)
+
+    def sending(self, driver: MemberDriver, load: Load) -> Coroutine[Any, Any, None]:
+        return send_steadily(load, lambda count: driver.send([self.payload(load.size)] * count))
+
+    def payload(self, size: int) -> bytes:
+        return bytes(size)
+
+
 class Conversation:
     """A load on processes whose messages are for some others each: they write to anybody, and answer what they get."""
 
-    def __init__(self, site: AddressedSite[Any], size: int) -> None:
+    def __init__(self, site: AddressedSite[Any]) -> None:
         self.site = site
         self.delivered: Counter[ProcessId] = Counter()
-        self.answers = True
-        self._size = size
+        self._size: int | None = None
+        """Of an answer; where nobody sends anything, nobody answers."""
         self._rng = Random()
         self._before: dict[ProcessId, ProcessId] = {}
         self._answering: set[asyncio.Task[None]] = set()
+
+    def sends(self, process: ProcessId) -> bool:
+        return True
+
+    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver[Any]]:
+        return self.site.start(process, listener, partial(self.take, process))
 
     def take(self, here: ProcessId, message: Addressed) -> None:
         self.delivered[here] += 1
         # One answer for every two messages, whatever the number of those who get them: else it would never end.
         chance = ANSWERED / len(message.destinations)
-        if self.answers and len(message.payload) >= 2 and self._rng.random() < chance:
-            task = asyncio.ensure_future(self._answer(here, int.from_bytes(message.payload[:2], "big")))
+        if self._size is not None and len(message.payload) >= 2 and self._rng.random() < chance:
+            named = int.from_bytes(message.payload[:2], "big")
+            task = asyncio.ensure_future(self._answer(here, named, self._size))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    async def write_to_anybody(self, driver: AddressedDriver[Any], count: int) -> None:
-        for _ in range(count):
-            await self._write(driver, self._rng.choice(self.site.everybody))
+    def sending(self, driver: AddressedDriver[Any], load: Load) -> Coroutine[Any, Any, None]:
+        self._size = load.size
 
-    async def _answer(self, here: ProcessId, named: ProcessId) -> None:
+        async def write_to_anybody(count: int) -> None:
+            for _ in range(count):
+                await self._write(driver, self._rng.choice(self.site.everybody), load.size)
+
+        return send_steadily(load, write_to_anybody)
+
+    async def _answer(self, here: ProcessId, named: ProcessId, size: int) -> None:
         if named in self.site.everybody:
             try:
-                await self._write(self.site.drivers[self.site.names.name(here).process], named)
+                await self._write(self.site.drivers[self.site.names.name(here).process], named, size)
             except NotAccepting:
                 """The system ends."""
 
-    async def _write(self, driver: AddressedDriver[Any], target: ProcessId) -> None:
+    async def _write(self, driver: AddressedDriver[Any], target: ProcessId, size: int) -> None:
         """The first two bytes name whom this process wrote to before: whoever answers writes there."""
         me = driver.endpoint.id
         before = self._before.get(me, target)
         self._before[me] = target
-        await self.site.write(driver, target, before.to_bytes(2, "big") + bytes(max(0, self._size - 2)), self._rng)
+        await self.site.write(driver, target, before.to_bytes(2, "big") + bytes(max(0, size - 2)), self._rng)

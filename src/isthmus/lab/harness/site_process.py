@@ -16,9 +16,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
-from socket import socket
 from struct import Struct as Format
 from time import monotonic_ns
 from typing import Any, TypeAlias
@@ -29,14 +27,12 @@ from msgspec import Struct
 from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.gateway import GatewayDriver
-from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.host import Host
-from isthmus.runtime.load import Conversation, Load, send_steadily
+from isthmus.runtime.load import Broadcasting, Conversation, Load
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.metrics import LinkMetrics
 from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.site import Site, site_spec
-from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 from isthmus.runtime.systems.table import KINDS
 from isthmus.runtime.transport.address import Address, listen
 from isthmus.topology.file import load
@@ -120,60 +116,27 @@ class Figures(Struct, frozen=True):
     cpu: float
 
 
-class Meter:
-    """What sits on processes that broadcast: it counts, and looks at the stamps of messages from elsewhere."""
+class Meter(Broadcasting):
+    """Counts what comes from other systems as well, and measures how long that took, by stamps."""
 
-    def __init__(self, site: Site, joining: bool) -> None:
-        self.site = site
-        self.delivered: Counter[ProcessId] = Counter()
+    def __init__(self, site: Site, *, joining: bool) -> None:
+        super().__init__(site, joining=joining)
         self.imported: Counter[ProcessId] = Counter()
         self.delays: list[Nanos] = []
         self.measured: ProcessId | None = None
-        self._joining = joining
         self._gateways = site.topology.gateway_slots(site.system.name)
 
-    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, MemberDriver]:
-        return self.site.start(process, listener, on_batch=partial(self._take, process), joining=self._joining)
+    def payload(self, size: int) -> bytes:
+        return _STAMP.pack(monotonic_ns()) + bytes(max(0, size - _STAMP.size))
 
-    def _take(self, process: ProcessId, batch: Batch) -> None:
-        count = len(batch.messages)
-        self.delivered[process] += count
+    def take(self, here: ProcessId, batch: Batch) -> None:
+        super().take(here, batch)
         # Gateways send nothing of their own.
         if slot_of(batch.sender) in self._gateways:
-            self.imported[process] += count
-            if process == self.measured:
+            self.imported[here] += len(batch.messages)
+            if here == self.measured:
                 now, stamp = monotonic_ns(), _STAMP.unpack_from
                 self.delays.extend([now - stamp(message.payload)[0] for message in batch.messages])
-
-    def is_counted(self, process: ProcessId) -> bool:
-        return not self.site.is_gateway(process)
-
-    def sending(self, driver: MemberDriver, load: Load) -> Coroutine[Any, Any, None]:
-        filler = bytes(max(0, load.size - _STAMP.size))
-
-        async def send(count: int) -> None:
-            await driver.send([_STAMP.pack(monotonic_ns()) + filler] * count)
-
-        return send_steadily(load, send)
-
-
-class Talk(Conversation):
-    """What sits on processes whose messages are for some others each. Nothing comes from other systems."""
-
-    def __init__(self, site: AddressedSite[Any]) -> None:
-        super().__init__(site, SIZE)
-        self.imported: Counter[ProcessId] = Counter()
-        self.delays: list[Nanos] = []
-        self.measured: ProcessId | None = None
-
-    def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver[Any]]:
-        return self.site.start(process, listener, partial(self.take, process))
-
-    def is_counted(self, process: ProcessId) -> bool:
-        return True
-
-    def sending(self, driver: AddressedDriver[Any], load: Load) -> Coroutine[Any, Any, None]:
-        return send_steadily(load, partial(self.write_to_anybody, driver))
 
 
 class SiteProcess:
@@ -187,11 +150,12 @@ class SiteProcess:
         addresses = [Address(*system.address.plus(place)) for place in range(len(system.members))]
         spec = site_spec(topology, system, addresses, assignment.run, **assignment.settings)
         kind = KINDS[system.kind]
+        self._meter: Meter | None = None
         self._application: Any
         if kind.site is not None and not system.broadcasts:
-            self._application = Talk(kind.site(topology, system, spec))
+            self._application = Conversation(kind.site(topology, system, spec))
         else:
-            self._application = Meter(Site(topology, system.name, spec), assignment.joining)
+            self._application = self._meter = Meter(Site(topology, system.name, spec), joining=assignment.joining)
         self._host: Host[Any] = Host(spec, together=True, stop_timeout=END_WITHIN)
         self._names = spec.directory()
         self._ids = {name: self._names.id(system.name, name) for name in assignment.members}
@@ -249,23 +213,24 @@ class SiteProcess:
                 return {name: driver.accepted for name, driver in processes.items()}
             case Tell():
                 figures = self._figures()
-                counted = list(filter(self._application.is_counted, self._ids.values()))
-                self._application.delays.clear()
-                self._application.measured = counted[0] if order.measure and counted else None
+                if self._meter is not None:
+                    processes_here = filter(self._meter.sends, self._ids.values())
+                    self._meter.delays.clear()
+                    self._meter.measured = next(processes_here, None) if order.measure else None
                 return figures
             case Stable():
                 await asyncio.gather(*(driver.see_through() for driver in processes.values()))
         return None
 
     def _figures(self) -> Figures:
-        application, processes = self._application, self._host.processes
-        counted = {name: process for name, process in self._ids.items() if application.is_counted(process)}
+        application, meter, processes = self._application, self._meter, self._host.processes
+        counted = {name: process for name, process in self._ids.items() if application.sends(process)}
         times = os.times()
         return Figures(
             at=monotonic_ns(),
             accepted={name: driver.accepted for name, driver in processes.items()},
             delivered={name: application.delivered[process] for name, process in counted.items()},
-            imported={name: application.imported[process] for name, process in counted.items()},
+            imported={name: meter.imported[process] for name, process in counted.items()} if meter else {},
             views={
                 name: [self._names.name(each).process for each in driver.view.members] if driver.view else []
                 for name, driver in processes.items()
@@ -276,7 +241,7 @@ class SiteProcess:
                 if isinstance(driver, GatewayDriver)
                 for metrics in driver.link_metrics()
             ],
-            delays=application.delays[:],
+            delays=meter.delays[:] if meter else [],
             cpu=times.user + times.system,
         )
 
