@@ -53,9 +53,27 @@ async def quiet(process: EmbeddedProcess) -> None:
     await _take(process)
 
 
+async def steady(process: EmbeddedProcess) -> None:
+    """Sends a message every millisecond at most, and takes everything: the 500th comes after half a second at least."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_take(process))
+        while True:
+            await process.send(b"tick")
+            await asyncio.sleep(0.001)
+
+
 async def brief(process: EmbeddedProcess) -> None:
     """Sends a little, and returns."""
     say("first", await process.send(b"one", b"two"))
+
+
+async def careful(process: EmbeddedProcess) -> None:
+    """Sends one message, and says when nobody in the system lacks it any more."""
+    say("up")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_take(process))
+        await process.stable(await process.send(b"one"))
+        say("stable")
 
 
 async def broken(process: EmbeddedProcess) -> None:

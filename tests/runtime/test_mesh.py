@@ -272,7 +272,7 @@ def test_a_listener_of_another_run_is_never_sent_a_frame() -> None:
             mesh = Mesh(1, system.addresses, listen(Address(LOOPBACK, 0)), group=GROUP + 1)
             await mesh.open()
             missing = await mesh.reach([0], timeout=0.2)
-            assert missing == [system.addresses[0]]
+            assert missing == [0]
             assert system.drivers[0].mesh.refused >= 1
             mesh.abort()
 
@@ -285,7 +285,7 @@ def test_founding_members_reach_one_another_whoever_comes_first() -> None:
         book = {slot: address_of(listener) for slot, listener in enumerate(listeners)}
         meshes = [Mesh(slot, book, listener, group=GROUP) for slot, listener in enumerate(listeners)]
 
-        async def come(mesh: Mesh) -> list[Address]:
+        async def come(mesh: Mesh) -> list[int]:
             await mesh.open()
             return await mesh.reach([slot for slot in book if slot != mesh.me.hello.process], timeout=PATIENCE)
 

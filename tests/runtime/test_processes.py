@@ -2,107 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import socket
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from runtime_support import PATIENCE, run_with_children, soon
+from children import NAMES, children
+from runtime_support import PATIENCE, run_with_children
 
-import isthmus
-from isthmus.adapters.embedded import Child, main, plan, spawn
+from isthmus.adapters.embedded import Child, main, plan
 from isthmus.core.ids import MILLISECOND, ProcessName
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
-
-NAMES = ["p1", "p2", "p3", "p4"]
-HERE = Path(__file__).parent
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(isthmus.__file__).parents[1])])}
-
-
-class RunningChild:
-    """One member in an OS process, and what it has said so far."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process, news: asyncio.Condition) -> None:
-        self.name = name
-        self.process = process
-        self.lines: list[str] = []
-        self.delivered: Counter[str] = Counter()
-        self.sent = -1
-        self._news = news
-        self._reading = asyncio.ensure_future(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            text = line.decode().strip()
-            words = text.split()
-            if words[0] == "delivered":
-                self.delivered[words[1]] = int(words[2])
-            elif words[0] == "sent":
-                self.sent = int(words[1])
-            self.lines.append(text)
-            async with self._news:
-                self._news.notify_all()
-
-    async def ended(self) -> int:
-        code = await soon(self.process.wait())
-        await soon(self._reading)
-        return code
-
-    async def errors(self) -> str:
-        assert self.process.stderr is not None
-        return (await soon(self.process.stderr.read())).decode()
-
-
-class Children:
-    def __init__(self, spec: SystemSpec) -> None:
-        self.spec = spec
-        self.children: list[RunningChild] = []
-        self._news = asyncio.Condition()
-
-    async def start(
-        self, name: str, application: str, listener: socket.socket | None = None, **options: Any
-    ) -> RunningChild:
-        process = await spawn(
-            self.spec,
-            name,
-            application and f"child_applications:{application}",
-            listener,
-            env=ENVIRONMENT,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            **options,
-        )
-        child = RunningChild(name, process, self._news)
-        self.children.append(child)
-        return child
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that only what a child says can make true."""
-        async with self._news, asyncio.timeout(PATIENCE):
-            await self._news.wait_for(condition)
-
-
-@asynccontextmanager
-async def children(spec: SystemSpec) -> AsyncIterator[Children]:
-    group = Children(spec)
-    try:
-        yield group
-    finally:
-        for child in group.children:
-            if child.process.returncode is None:
-                child.process.kill()
-            await child.ended()
 
 
 def delivered_sets(trace: Path) -> dict[str, list[tuple[str | None, int | None]]]:
@@ -253,20 +166,6 @@ def test_a_port_in_use_is_one_clear_line() -> None:
                 errors = await child.errors()
                 assert errors.startswith(f"p1: {where} is already in use.")
                 assert len(errors.splitlines()) == 1
-
-    run_with_children(scenario())
-
-
-def test_founders_that_never_come_are_named() -> None:
-    async def scenario() -> None:
-        spec, listeners = plan(NAMES[:2], start_within=0.2)
-        async with children(spec) as system:
-            listeners["p2"].close()
-            child = await system.start("p1", "quiet", listeners["p1"])
-            assert await child.ended() == 2
-            errors = await child.errors()
-            assert f"nobody of its run answered at {spec.addresses[1]}" in errors
-            assert len(errors.splitlines()) == 1
 
     run_with_children(scenario())
 

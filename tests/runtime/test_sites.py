@@ -122,7 +122,7 @@ def test_a_gateway_dies_under_load_and_comes_back(tmp_path: Path) -> None:
 def test_a_gateway_on_standby_is_added_and_another_one_removed_while_messages_flow(tmp_path: Path) -> None:
     async def main() -> None:
         async with JoinedPair(tmp_path, gateways=3, near='standby = ["g3"]') as pair:
-            assert pair.living("madrid") == ["madrid/p1", "madrid/p2", "madrid/g1", "madrid/g2"]
+            assert sorted(pair.living("madrid")) == ["madrid/g1", "madrid/g2", "madrid/p1", "madrid/p2"]
             await pair.send("madrid/p1", "first")
             await pair.until_delivered("valencia/p1", "first")
             await pair.start("madrid", ["g3"], joining=True)

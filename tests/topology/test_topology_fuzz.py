@@ -26,6 +26,7 @@ MORE_KEYS = [
     "address",
     "delivery",
     "heartbeat",
+    "start-within",
     "suspect_after",
     "delay",
     "min",

@@ -327,6 +327,7 @@ def test_unsafe_excuses_no_broken_structure() -> None:
         (changed("gateways = 3", 'address = "h:65535"'), "systems.madrid.address", "go beyond 65535"),
         (changed("gateways = 3", "heartbeat = 20"), "systems.madrid.heartbeat", "must be a string with a unit"),
         (changed("gateways = 3", 'heartbeat = "1 day"'), "systems.madrid.heartbeat", 'cannot read "1 day"'),
+        (changed("gateways = 3", 'start-within = "0s"'), "systems.madrid.start-within", '"0s" is too small'),
         (changed("gateways = 3", 'heartbeat = "1s"'), "systems.madrid.suspect-after", "not longer than the heartbeat"),
         (changed('["madrid", "valencia"]', '["madrid"]'), "joins[0].between", "not 1 of them"),
         (changed('["madrid", "valencia"]', '"madrid"'), "joins[0].between", "not a string"),

@@ -194,6 +194,7 @@ def test_the_simulation_table_is_read_in_full() -> None:
     order = "fifo"
     processes = ["p", "q"]
     suspect_after = "1s"
+    start-within = "5s"
     [simulation]
     duration = "500ms"
     [simulation.workload]
@@ -222,6 +223,7 @@ def test_the_simulation_table_is_read_in_full() -> None:
     """
     topology = parse(text, "t.toml")
     assert topology.system("a").suspect_after == SECOND
+    assert topology.system("a").start_within == 5 * SECOND
     simulation = topology.simulation
     workload = simulation.workload
     assert simulation.duration == 500 * MILLISECOND

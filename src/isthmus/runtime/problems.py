@@ -47,14 +47,3 @@ class NotStable(RuntimeProblem):
     def __init__(self, seq: int, why: str) -> None:
         super().__init__(f"Message {seq} is not known to be stable: its sender has ended ({why}).")
         self.seq = seq
-
-
-class PeersUnreachable(RuntimeProblem):
-    """The founding members of a system did not find one another."""
-
-    def __init__(self, process: str, missing: list[str], seconds: float) -> None:
-        super().__init__(
-            f"{process} waited {seconds:g} s and nobody of its run answered at {', '.join(missing)}. "
-            f"Start the missing processes, or correct their addresses."
-        )
-        self.missing = missing

@@ -203,6 +203,7 @@ def site_spec(
         delivery=system.delivery,
         heartbeat=system.heartbeat,
         suspect_after=REAL_SUSPECT_AFTER if system.suspect_after == SUSPECT_AFTER else system.suspect_after,
+        start_within=system.start_within,
         keepers=tuple(topology.gateway_slots(system.name)) if system.journal is not None else (),
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
         kind=system.kind,

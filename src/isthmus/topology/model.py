@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from msgspec import Struct
 
 from isthmus.core.endpoint import OrderName
-from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessName
+from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessName
 from isthmus.topology.read.exploration import Exploration
 from isthmus.topology.read.simulation import Simulation
 
@@ -31,6 +31,9 @@ ORDERS: tuple[OrderName, ...] = ("fifo", "causal", "total")
 
 SUSPECT_AFTER: Nanos = 200 * MILLISECOND
 """The default of `suspect-after`. A real run then takes longer: operating systems have other things to do."""
+
+START_WITHIN: Nanos = 30 * SECOND
+"""For so long the founders of a real run wait for those that are missing, unless a file says otherwise."""
 
 REST = "*"
 """In place of a process: every process that comes this way and that no other set or path names."""
@@ -86,6 +89,7 @@ class System(Struct, frozen=True, kw_only=True):
     delivery: Delivery = "uniform"
     heartbeat: Nanos = 20 * MILLISECOND
     suspect_after: Nanos = SUSPECT_AFTER
+    start_within: Nanos = START_WITHIN
 
     @property
     def members(self) -> tuple[str, ...]:

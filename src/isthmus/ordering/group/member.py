@@ -80,6 +80,7 @@ class GroupMember:
             view = View(1, tuple(members))
             self.membership.view = view
             self._enter(view, dict.fromkeys(members, 0), now)
+            self.detector.await_founders(members, self.settings.start_within, now)
 
     # Application side
 

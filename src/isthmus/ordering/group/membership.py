@@ -161,6 +161,9 @@ class Membership:
                     self._push(attempt, now, out)
                 return
             self.attempt = None
+        if self.detector.is_waiting(now):
+            # Whoever is asked has to answer: a change would keep everybody waiting for founders that may never come.
+            return
         # A change that has begun anywhere must end, or whoever promised is blocked for ever.
         if not (suspects or self.joiners or self.leavers or self.highest_ballot):
             return

@@ -20,7 +20,8 @@ class GroupSettings(Struct, frozen=True):
 
     `uniform` off is the `fast` delivery of the design note. `auto_confirm` counts a batch as confirmed as soon as it is
     delivered, for applications that are done with a message when they have been called with it. `keepers` are the slots
-    of members that keep a journal: nothing is delivered anywhere before all of them in the view hold it.
+    of members that keep a journal: nothing is delivered anywhere before all of them in the view hold it. `start_within`
+    is how long a quorum of the founders waits for the others; with 0 all of them are there from the beginning.
     """
 
     heartbeat: Nanos = 20 * MILLISECOND
@@ -33,6 +34,7 @@ class GroupSettings(Struct, frozen=True):
     uniform: bool = True
     auto_confirm: bool = True
     keepers: frozenset[int] = frozenset()
+    start_within: Nanos = 0
 
 
 class SendWindow:

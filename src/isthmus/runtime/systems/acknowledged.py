@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from isthmus.core.ids import ProcessId
+from isthmus.core.ids import SECOND, ProcessId
 from isthmus.ordering.acknowledged.member import AcknowledgingMember, make_member
 from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
 from isthmus.ordering.group.window import GroupSettings
@@ -68,7 +68,7 @@ def _connect(spec: SystemSpec, process: ProcessId, listener: socket, limits: Lim
         returns_own=own.protocol == "to",
         losses=losses,
         listener=listener,
-        within=spec.start_within,
+        within=spec.start_within / SECOND,
     )
 
 

@@ -13,7 +13,7 @@ from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.ordering.acknowledged.receipts import ActOn
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.runtime.transport.address import Address
-from isthmus.topology.model import Delivery
+from isthmus.topology.model import START_WITHIN, Delivery
 from isthmus.trace.writer import TraceFormat
 
 MediumKind: TypeAlias = Literal["auto", "hub", "multicast"]
@@ -71,14 +71,18 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often the whole system was started before."""
     standby: tuple[int, ...] = ()
     """Slots of members that are not there at the start."""
-    start_within: float = 30.0
-    """Seconds for founding members to find one another."""
+    start_within: Nanos = START_WITHIN
+    """For so long a quorum of the founders waits for the others."""
     kind: str = "group"
     """What it is made of, by its name in the table of kinds (`table.py`)."""
     own: AcknowledgedSpec | DaisyTable | None = None
     """What systems of this kind have to agree on besides."""
     gateways: tuple[int, ...] = ()
     """Slots of the gateways, where the system is joined to others."""
+
+    def __post_init__(self) -> None:
+        if self.start_within <= 0:
+            raise ValueError("founders that do not wait for each other at all exclude whoever comes second")
 
     def directory(self) -> Directory:
         return Directory(list(self.names))
@@ -105,4 +109,5 @@ def group_settings(spec: SystemSpec) -> GroupSettings:
         batch_messages=spec.batch_messages,
         uniform=spec.delivery == "uniform",
         keepers=frozenset(spec.keepers),
+        start_within=spec.start_within,
     )

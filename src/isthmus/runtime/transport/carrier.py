@@ -22,8 +22,8 @@ class Carrier(Protocol):
 
     async def open(self) -> None: ...
 
-    async def reach(self, processes: Iterable[ProcessId], timeout: float) -> Sequence[object]:
-        """Wait until each of these processes has answered. Returns, for a message, where nobody did in time."""
+    async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]:
+        """Wait until each of these processes has answered. Returns those that did not in time."""
 
     def send(self, destinations: Destinations, frame: bytes) -> None:
         """Have `frame` sent to each destination at the end of this iteration of the event loop."""

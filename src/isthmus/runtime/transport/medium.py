@@ -86,8 +86,8 @@ class Medium(ABC):
     async def open(self) -> None:
         """Connect to the medium, or raise the problem that says why that is not possible."""
 
-    async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[str]:
-        """Hail until each of these has answered. Returns who did not in time, and where it was looked for."""
+    async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]:
+        """Hail until each of these has answered. Returns those that did not in time."""
         wanted = set(processes)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -97,7 +97,7 @@ class Medium(ABC):
                 await asyncio.wait_for(self._all_heard(wanted), min(left, HAIL_EVERY))
             except TimeoutError:
                 pass
-        return [f"{self._names.name(process)} ({self.where})" for process in sorted(wanted - self._heard)]
+        return sorted(wanted - self._heard)
 
     async def _all_heard(self, wanted: set[ProcessId]) -> None:
         while not wanted <= self._heard:

@@ -15,7 +15,7 @@ from random import Random
 from isthmus.core.codec import FrameReader
 from isthmus.core.endpoint import Destinations
 from isthmus.core.ids import ProcessId, slot_of
-from isthmus.runtime.transport.address import Address, AddressBook
+from isthmus.runtime.transport.address import AddressBook
 from isthmus.runtime.transport.carrier import Receive, nobody
 from isthmus.runtime.transport.hello import Hello
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits, Me, Peer
@@ -58,19 +58,17 @@ class Mesh(Reception):
         }
         self._server = await self._loop.create_server(self.make_caller, sock=self._listener)
 
-    async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[Address]:
-        """Wait until each of these processes has answered our call. Returns where nobody did in time."""
+    async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]:
+        """Wait until each of these processes has answered our call. Returns those that did not in time."""
         wanted = {process: self._routes.get(process) or self._route(process) for process in processes}
-        calls = {
-            asyncio.ensure_future(peer.reach()): self._addresses[slot_of(process)]
-            for process, peer in wanted.items()
-            if peer is not None
-        }
+        calls = {asyncio.ensure_future(peer.reach()): process for process, peer in wanted.items() if peer is not None}
         if not calls:
             return []
-        _, unanswered = await asyncio.wait(calls, timeout=timeout)
-        for call in unanswered:
-            call.cancel()
+        try:
+            _, unanswered = await asyncio.wait(calls, timeout=timeout)
+        finally:
+            for call in calls:
+                call.cancel()
         return sorted(calls[call] for call in unanswered)
 
     @property

@@ -17,7 +17,7 @@ from isthmus.topology.read.keys import read_address
 from isthmus.topology.read.table import Table
 
 MAX_LAYERS = 32
-KEYS = ("address", "heartbeat")
+KEYS = ("address", "heartbeat", "start-within")
 
 _DELIVERIES: tuple[DeliveryName, ...] = ("rst", "coordinator")
 _WORDING = Wording(
@@ -45,6 +45,7 @@ def _read(table: Table, system: System) -> System:
         system,
         address=read_address(table, "address", len(system.members)),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
+        start_within=table.duration("start-within", system.start_within, low=1),
         table=_Reader(system.processes, _WORDING).read_whole(table),
         broadcasts=False,
         revives=False,

@@ -18,7 +18,7 @@ from isthmus.topology.read.keys import check_patience, read_address, read_standb
 from isthmus.topology.read.table import Table
 
 MAX_LEVELS = 16
-KEYS = ("address", "heartbeat", "link-address", "tls", "standby", "suspect-after")
+KEYS = ("address", "heartbeat", "link-address", "tls", "standby", "suspect-after", "start-within")
 MAX_POINT_GROUP = isqrt(2 * MAX_MEMBERS)
 """Members of a local group in which messages go to recipients only: a stamp has no room for a larger matrix."""
 
@@ -50,6 +50,7 @@ def _read(table: Table, system: System) -> System:
         tls=read_tls(table),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
+        start_within=table.duration("start-within", system.start_within, low=1),
         table=daisy,
         broadcasts=daisy is not None and daisy.options.audience == "everybody",
         revives=False,

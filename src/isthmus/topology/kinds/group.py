@@ -10,7 +10,17 @@ from isthmus.topology.read.keys import check_patience, read_address, read_standb
 from isthmus.topology.read.table import Table
 
 DELIVERIES: tuple[Delivery, ...] = ("uniform", "fast")
-KEYS = ("address", "heartbeat", "link-address", "tls", "journal", "standby", "delivery", "suspect-after")
+KEYS = (
+    "address",
+    "heartbeat",
+    "link-address",
+    "tls",
+    "journal",
+    "standby",
+    "delivery",
+    "suspect-after",
+    "start-within",
+)
 
 
 def read_group(table: Table, system: System) -> System:
@@ -25,6 +35,7 @@ def read_group(table: Table, system: System) -> System:
         delivery=table.choice("delivery", DELIVERIES, system.delivery),
         heartbeat=table.duration("heartbeat", system.heartbeat, low=1),
         suspect_after=table.duration("suspect-after", system.suspect_after),
+        start_within=table.duration("start-within", system.start_within, low=1),
     )
     check_patience(table, system)
     return system
