@@ -137,6 +137,25 @@ def test_lines_are_taken_for_as_long_as_was_said(tmp_path: Path) -> None:
     assert (code, printed.splitlines()) == (0, [b"site/p1/1 word"] * len(PROCESSES))
 
 
+def test_a_load_ends_in_time_even_where_nothing_more_is_taken(tmp_path: Path, unused_ports: int) -> None:
+    """The other site is away, so senders are soon kept waiting in `send`; the command ends all the same."""
+    text = GROUP + f'gateways = 1\naddress = "127.0.0.1:{unused_ports}"\n'
+    far = text.replace("systems.site", "systems.far").replace(str(unused_ports), str(unused_ports + 4))
+    far += f'link-address = "127.0.0.1:{unused_ports + 8}"\n'
+    join = '[[joins]]\nbetween = ["site", "far"]\norder = "fifo"\n'
+    file = write(tmp_path / "alone.toml", text + far + join)
+
+    async def send_in_vain() -> tuple[int | None, Any]:
+        arguments = (file, "--site", "site", "--rate", 50_000, "--duration", "1s", "-o", "json")
+        async with asyncio.timeout(PATIENCE), running(*arguments) as child:
+            printed, _ = await child.communicate()
+            return child.returncode, msgspec.json.decode(printed)
+
+    code, result = asyncio.run(send_in_vain())
+    assert (code, result["clean"]) == (1, False), "what nobody took is not called done"
+    assert sum(result["accepted"].values()) < 3 * 50_000
+
+
 def test_processes_of_one_site_can_run_apart_and_stop_apart(tmp_path: Path, unused_ports: int) -> None:
     """Three OS processes of one member each; the first is told to stop while the others go on."""
     file = write(tmp_path / "group.toml", GROUP + f'address = "127.0.0.1:{unused_ports}"\n')
