@@ -124,6 +124,8 @@ def test_unsafe_excuses_nothing_here(isthmus: Isthmus, tmp_path: Path, text: str
 UNSAFE = {
     "theorem-2": "joins[0].assign: gateways that are not coordinated break causal order (parallel, Theorem 2)",
     "lemma-1": "joins[2].between: closes the cycle s2 - s1 - s0 - s2 of causal joins (parallel, Lemma 1)",
+    "lemma-1-paths": "joins[0].order: paths keep FIFO order only, and joins[0], joins[1] and joins[2] are causal "
+    "(parallel, Lemma 1)",
     "impossibility": "joins[0].order: totally ordered systems cannot be interconnected (message-passing, Theorem 1)",
 }
 

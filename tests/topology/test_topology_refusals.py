@@ -253,7 +253,12 @@ def test_a_path_off_the_joins_is_refused() -> None:
 
 def test_causal_joins_take_no_paths() -> None:
     text = embedded("a") + embedded("b") + join("a", "b") + path("a/*", "a1b1") + path("b/*", "b1a1")
-    assert only(text)[:2] == ("joins[0].order", "paths keep FIFO order only, and this join is causal")
+    assert only(text) == (
+        "joins[0].order",
+        "paths keep FIFO order only, and joins[0] is causal (parallel, Lemma 1)",
+        'use order = "fifo", or remove [[paths]] and every join that closes a cycle',
+    )
+    assert refused(text)[0].kind == "protocol"
 
 
 # Unsafe topologies.

@@ -30,6 +30,7 @@ def check(topology: Topology) -> list[Problem]:
                 _check_links(report, topology, index)
     _check_cycles(report, topology, sound)
     if topology.paths:
+        _check_path_order(report, topology)
         check_paths(report, topology)
     _check_senders(report, topology)
     _check_exploration(report, topology)
@@ -128,9 +129,6 @@ def _check_assign(report: Report, topology: Topology, index: int) -> None:
     if join.assign == "paths" and not topology.paths:
         report.refuse(f"{key}.assign", "there are no paths", 'add [[paths]], or use assign = "transfer-sets"')
     if topology.paths:
-        if join.order != "fifo":
-            reason = f"paths keep FIFO order only, and this join is {join.order}"
-            report.refuse(f"{key}.order", reason, 'remove [[paths]], or use order = "fifo"')
         if join.assign != "paths":
             reason = "with [[paths]] every join is in path mode"
             report.refuse(f"{key}.assign", reason, f"remove {key}.assign, or all [[paths]]")
@@ -251,6 +249,15 @@ def _check_cycles(report: Report, topology: Topology, sound: list[bool]) -> None
             reason = f"closes the cycle {systems} of {kind} (parallel, Lemma 1)"
             way_out = "remove one of these joins"
         report.refuse(key, reason, way_out, "protocol")
+
+
+def _check_path_order(report: Report, topology: Topology) -> None:
+    """Two paths are two ways for a message and its answer, and nothing coordinates them."""
+    causal = [f"joins[{index}]" for index, join in enumerate(topology.joins) if join.order == "causal"]
+    if causal:
+        reason = f"paths keep FIFO order only, and {listing(causal)} {'is' if len(causal) == 1 else 'are'} causal"
+        way_out = 'use order = "fifo", or remove [[paths]] and every join that closes a cycle'
+        report.refuse(f"{causal[0]}.order", f"{reason} (parallel, Lemma 1)", way_out, "protocol")
 
 
 def _way(tree: dict[str, list[tuple[str, int]]], start: str, end: str) -> list[tuple[str, int]] | None:
