@@ -82,7 +82,7 @@ def test_the_headers_of_all_kinds_of_systems_are_drawn(
         (["run", TWO_LEVELS, "--site", "shop", "--lines"], ["--lines", "is a daisy"]),
         (["run", TWO_LEVELS, "--site", "shop", "--process", "a1"], ["systems.shop", "has no address"]),
         (["explore", EXPLORED, "--crashes", "1"], ["a daisy is explored without crashes"]),
-        (["explore", JOINED], ["systems.west.daisy", 'audience = "everybody"', "simulate it instead"]),
+        (["explore", JOINED], ["systems.west.daisy.audience: ", "use isthmus simulate"]),
         (["run", JOINED, "--site", "west", "--joining", "--process", "a1+1"], ["--joining and --life", "for groups"]),
         (["plan", TWO_LEVELS], ["systems.shop", "cannot be joined"]),
     ],

@@ -120,6 +120,6 @@ def test_it_is_simulated_and_judged_like_any_other(isthmus: Isthmus, file: str, 
     assert list((tmp_path / "trace").rglob("*.jsonl"))
 
 
-def test_it_can_be_explored_and_planned(isthmus: Isthmus, file: str) -> None:
-    assert isthmus("explore", file, "--messages", "1").code == 0
+def test_its_line_says_how_it_is_explored_and_planned(isthmus: Isthmus, file: str) -> None:
+    assert isthmus("explore", file, "--messages", "1").is_refusal("systems.ward: nothing joins this group")
     assert isthmus("plan", file).code == 0

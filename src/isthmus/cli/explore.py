@@ -29,23 +29,23 @@ def explore_topology(
     """Look at every schedule. Prints how many states there are, and a shortest counterexample if one exists."""
     from isthmus.explorer.addressed import directed_of
     from isthmus.explorer.kinds import KINDS
+    from isthmus.explorer.limits import refusal
     from isthmus.explorer.scenario import scenario_of
     from isthmus.explorer.search import explore
     from isthmus.explorer.world import make_gateways
 
     loaded = load(topology, allow_unsafe=True)
+    refused = refusal(loaded, loaded.exploration.crashes if crashes is None else crashes)
+    if refused is not None:
+        fail(str(refused))
     for system in loaded.systems:
         kind = KINDS[system.kind]
-        if refusal := kind.refusal(system):
-            fail(f"{topology}: systems.{system.name}.{refusal}")
         if kind.alone is not None:
-            if kind.no_crashes and (crashes or loaded.exploration.crashes):
-                fail(f"{topology}: {kind.no_crashes}; use isthmus simulate to see what one does")
             with err.status("exploring"):
                 outcome = kind.alone(loaded, messages, max_states)
             directed = directed_of(loaded, messages)
             sends = [f"{each.sender} to {' and '.join(map(str, each.destinations))}" for each in directed]
-            return _tell(_outcome(topology, loaded, outcome) | {"sends": sends, "crashes": 0}, outcome, output)
+            return _tell(_outcome(topology, loaded, outcome, 0) | {"sends": sends}, outcome, output)
     scenario = scenario_of(loaded, messages, crashes, max_states)
     if not scenario.sends:
         fail(f"{topology}: no system lists a process that could send anything; add processes to one")
@@ -69,14 +69,15 @@ def _tell(result: dict[str, Any], outcome: Outcome, output: Output) -> int:
 
 def _result(file: Path, topology: Topology, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
     directory = topology.directory()
-    return _outcome(file, topology, outcome) | {
+    return _outcome(file, topology, outcome, scenario.crashes) | {
         "sends": [str(directory.name(sender)) for sender in scenario.sends],
-        "crashes": scenario.crashes,
         "stability": scenario.stability,
     }
 
 
-def _outcome(file: Path, topology: Topology, outcome: Outcome) -> dict[str, Any]:
+def _outcome(file: Path, topology: Topology, outcome: Outcome, crashes: int) -> dict[str, Any]:
+    from isthmus.explorer.limits import left_out
+
     found = outcome.counterexample
     return {
         "topology": str(file),
@@ -89,6 +90,8 @@ def _outcome(file: Path, topology: Topology, outcome: Outcome) -> dict[str, Any]
         "complete": outcome.complete,
         "verdict": "violated" if found else "holds" if outcome.complete else "unknown",
         "violation": found and found.violation._asdict(),
+        "crashes": crashes,
+        "left_out": left_out(topology, outcome, crashes),
         "schedule": [] if found is None else [str(line).strip() for line in found.lines],
     }
 
@@ -101,6 +104,8 @@ def _print(result: dict[str, Any], outcome: Outcome) -> None:
         f"{outcome.states:,} states, {outcome.transitions:,} transitions, {outcome.ends:,} ends, "
         f"depth {outcome.depth}, {outcome.seconds:.1f} s"
     )
+    for line in result["left_out"]:
+        out.print(f"left out: {line}", markup=False)
     found = outcome.counterexample
     if found is not None:
         for line in found.lines:

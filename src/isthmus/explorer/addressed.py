@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from isthmus.core.ids import Directory, ProcessId
+from isthmus.core.ids import Directory, ProcessId, ProcessName
 from isthmus.explorer.account import Line
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import first_of
@@ -244,6 +244,10 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
     def rest(self, state: State) -> tuple[Event, ...]:
         return ()
 
+    def waits(self, state: State) -> bool:
+        """Time stands still here."""
+        return False
+
     def is_for(self, number: int, place: int) -> bool:
         return self.processes[place] in self.messages[number].destinations
 
@@ -282,10 +286,10 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
 
 
 def directed_of(topology: Topology, messages: int | None = None) -> tuple[Directed, ...]:
-    """What the file says; else a few messages, from each process to the next."""
+    """What the file says; else a few messages, from each process to the next, but for those on standby."""
     if topology.exploration.messages and messages is None:
         return topology.exploration.messages
-    names = topology.directory().slots
+    names = [ProcessName(system.name, name) for system in topology.systems for name in system.founders]
     count = DEFAULT_MESSAGES if messages is None else messages
     return tuple(
         Directed(sender=names[each % len(names)], destination=names[(each + 1) % len(names)]) for each in range(count)

@@ -13,7 +13,7 @@ length of every stream; everybody delivers what is before the cut, then the view
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import product
 from typing import NamedTuple, TypeVar
 
@@ -58,13 +58,19 @@ class SystemState(NamedTuple):
 
 
 class OrderedBroadcast:
-    """The rules of one system."""
+    """The rules of one system. Who is `absent` is on standby, and never comes: it has a rank, and nothing to do.
 
-    def __init__(self, order: OrderName, processes: int, gateways: int, ledger: Ledger) -> None:
+    `processes` are the others, and so are the members of the first view.
+    """
+
+    def __init__(
+        self, order: OrderName, processes: int, gateways: int, ledger: Ledger, absent: Collection[int] = ()
+    ) -> None:
         self.order = order
         self.width = processes + gateways
-        self.processes = range(processes)
+        self.processes = tuple(rank for rank in range(processes) if rank not in absent)
         self.gateways = range(processes, self.width)
+        self.founders = tuple(rank for rank in range(self.width) if rank not in absent)
         self._ledger = ledger
         self._keeps_histories = ledger.promise == "total"
 
@@ -79,7 +85,7 @@ class OrderedBroadcast:
             cuts=(),
             views=none,
             crashed=(),
-            histories=((),) * len(self.processes) if self._keeps_histories else (),
+            histories=((),) * self.gateways.start if self._keeps_histories else (),
         )
 
     # Broadcast and delivery
@@ -182,7 +188,7 @@ class OrderedBroadcast:
 
     def members(self, state: SystemState) -> tuple[int, ...]:
         """Who is in the latest view that was agreed on."""
-        return state.cuts[-1].members if state.cuts else tuple(range(self.width))
+        return state.cuts[-1].members if state.cuts else self.founders
 
     def crash(self, state: SystemState, member: int) -> SystemState:
         """Of what a crashed member knew, only what it delivered of other gateways counts: none of that may be lost."""

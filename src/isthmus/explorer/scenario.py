@@ -37,13 +37,17 @@ class Scenario(Struct, frozen=True, kw_only=True):
 def scenario_of(
     topology: Topology, messages: int | None = None, crashes: int | None = None, max_states: int | None = None
 ) -> Scenario:
-    """What the file says, with anything that is given here instead. Messages by number are dealt over all processes."""
+    """What the file says, with anything that is given here instead. Messages by number are dealt over all processes.
+
+    Not over those on standby: nobody comes while the explorer looks.
+    """
     settings = topology.exploration
     directory = topology.directory()
     if settings.sends is not None and messages is None:
         sends = tuple(directory.id(*name) for name in settings.sends)
     else:
-        processes = [slot for system in topology.systems for slot in topology.process_slots(system.name)]
+        founders = [(system.name, name) for system in topology.systems for name in system.founders]
+        processes = [directory.id(*each) for each in founders if each[1] in topology.system(each[0]).processes]
         count = DEFAULT_MESSAGES if messages is None else messages
         sends = tuple(processes[index % len(processes)] for index in range(count if processes else 0))
     return Scenario(

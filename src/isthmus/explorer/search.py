@@ -38,6 +38,7 @@ class Space(Protocol):
     def judge(self, after: State, step: Step) -> Violation | None: ...
     def judge_end(self, state: State) -> Violation | None: ...
     def rest(self, state: State) -> tuple[Event, ...]: ...
+    def waits(self, state: State) -> bool: ...
     def account(self, events: Sequence[Event]) -> tuple[Line, ...]: ...
 
     @property
@@ -55,12 +56,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """`complete`: every schedule was looked at, or every one that is shorter than the counterexample.
 
     `ends` counts the states where nothing more had to happen: with none, nothing was ever finished, and nothing shown.
+    In those that `waiting` counts something would still happen later, but no more time passes in a schedule.
     `reactions` is how often gateway code was run.
     """
 
     states: int
     transitions: int
     ends: int
+    waiting: int
     depth: int
     seconds: float
     reactions: int
@@ -101,6 +104,7 @@ class Search:
         self._best: Found | None = None
         self.transitions = 0
         self.ends = 0
+        self.waiting = 0
 
     def run(self, progress: Callable[[int, int], None]) -> Outcome:
         began = monotonic()
@@ -127,6 +131,7 @@ class Search:
             states=len(self._numbers),
             transitions=self.transitions,
             ends=self.ends,
+            waiting=self.waiting,
             depth=depth,
             seconds=monotonic() - began,
             reactions=self._world.reactions,
@@ -143,6 +148,7 @@ class Search:
         self.transitions += len(following)
         if end:
             self.ends += 1
+            self.waiting += world.waits(state)
             violation = world.judge_end(state)
             if violation is not None:
                 self._found(Found(cost + len(world.rest(state)), number, None, violation))

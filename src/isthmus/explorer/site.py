@@ -91,7 +91,8 @@ class Site:
         self.ids = tuple(topology.slots(system.name))
         self.names = tuple(str(directory.name(member)) for member in self.ids)
         self.ranks = {member: rank for rank, member in enumerate(self.ids)}
-        self.rules = OrderedBroadcast(system.order, len(system.processes), len(system.gateways), ledger)
+        absent = [rank for rank, name in enumerate(system.members) if name in system.standby]
+        self.rules = OrderedBroadcast(system.order, len(system.processes), len(system.gateways), ledger, absent)
         self.wires = tuple(wires)
         self.wire_of = {wire.link: wire for wire in wires}
         self.wire_into = {wire.into: wire for wire in wires}
@@ -113,18 +114,23 @@ class Site:
         """Every time that a gateway was really run."""
 
     def start(self, gateways: Mapping[ProcessId, Gateway]) -> Step:
-        """Everybody in the first view, all links up and ready."""
+        """All founders in the first view, all links between them up and ready. Links to anybody on standby are down."""
         system = self.rules.start()
-        ranks = self.rules.gateways
-        none = ((0,) * self.rules.width,) * len(ranks)
-        numbers = tuple(self._keep(gateways[self.ids[rank]]) for rank in ranks)
-        work = Work(self, SiteState(system, numbers, (), (), none, none, 0))
-        for rank in ranks:
-            work.input(rank, "view", (), View(1, self.ids))
+        founders = self.rules.founders
+        none = ((0,) * self.rules.width,) * len(self.rules.gateways)
+        numbers = tuple(
+            self._keep(gateways[self.ids[rank]]) if rank in founders else CRASHED for rank in self.rules.gateways
+        )
+        state = SiteState(system, numbers, (), (), none, none, 0)
+        work = Work(self, state)
+        for rank in self._live(state):
+            work.input(rank, "view", (), View(1, tuple(self.ids[each] for each in founders)))
             for wire in self.wires:
-                if wire.gateway == rank:
+                if wire.gateway == rank and wire.peer in gateways:
                     work.input(rank, "link_up", (), wire.link, wire.peer)
                     work.input(rank, "link_ready", (), wire.link)
+                elif wire.gateway == rank:
+                    work.input(rank, "link_down", (), wire.link)
         return work.step()
 
     # What the site does by itself

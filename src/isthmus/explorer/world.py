@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from isthmus.core.gateway import Gateway
-from isthmus.core.ids import ProcessId
+from isthmus.core.ids import Nanos, ProcessId
 from isthmus.explorer.account import Line, account
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
@@ -98,7 +98,9 @@ class World:
         return account(self, events)
 
     def _start(self, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> State:
-        net = self._number(Net(((),) * (2 * len(self.links)), scenario.crashes, JUMPS_OF_TIME))
+        ends = [end for link in self.links for end in (link.far, link.near)]
+        queues = tuple(() if self.directory.id(*end) in gateways else DEAF for end in ends)
+        net = self._number(Net(queues, scenario.crashes, JUMPS_OF_TIME))
         numbers = []
         for site in self.sites:
             step = site.start(gateways)
@@ -149,7 +151,7 @@ class World:
     def _jump(self, state: State) -> list[tuple[State, Step]]:
         """Nothing can happen, so time passes until somebody wants to be woken."""
         net = self.nets[state[-1]]
-        due = [deadline for site, number in self._numbered(state) if (deadline := site.deadline(number)) is not None]
+        due = self._due(state)
         if not due or not net.jumps:
             return []
         following = self._number(net._replace(jumps=net.jumps - 1))
@@ -161,6 +163,13 @@ class World:
             following = self._carry(following, step)
             steps.append(step)
         return [((*numbers, following), _joint(steps))]
+
+    def _due(self, state: State) -> list[Nanos]:
+        return [due for site, number in self._numbered(state) if (due := site.deadline(number)) is not None]
+
+    def waits(self, state: State) -> bool:
+        """Whether somebody wants to be woken."""
+        return bool(self._due(state))
 
     def _numbered(self, state: State) -> list[tuple[Site, int]]:
         return list(zip(self.sites, state[:-1], strict=True))
@@ -237,7 +246,7 @@ class World:
         for index, (site, number) in enumerate(self._numbered(state)):
             missing = self.ledger.everything & ~site.rules.everything(site.states[number].system)
             for bit in self._reachable(state, index, missing if site.rules.processes else 0):
-                process, text = site.names[0], self.ledger.text(bit)
+                process, text = site.names[site.rules.processes[0]], self.ledger.text(bit)
                 why = f"{text} was sent, and nothing can happen any more, but {process} has not delivered it"
                 return Violation("agreement", process, text, "", why)
         return None
@@ -306,11 +315,13 @@ def _joint(steps: Sequence[Step]) -> Step:
 
 
 def make_gateways(topology: Topology) -> dict[ProcessId, JoinGateway]:
-    """All gateways of a topology, as they are at the beginning, by process id."""
+    """All gateways that a topology begins with, as they are then, by process id."""
     made: dict[ProcessId, JoinGateway] = {}
+    directory = topology.directory()
     for system in topology.systems:
         joins = plans(topology, system.name)
-        members = list(topology.slots(system.name))
+        founders = [directory.id(system.name, name) for name in system.founders]
         for slot in topology.gateway_slots(system.name):
-            made[slot] = JoinGateway(slot, members, joins)
+            if slot in founders:
+                made[slot] = JoinGateway(slot, founders, joins)
     return made
