@@ -177,3 +177,38 @@ def test_a_table_is_never_written_over(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "table" / "thesis.tex").write_text("years of work")
     with pytest.raises(TraceError, match="not empty"):
         ingest(spark, [tmp_path / "good.jsonl"], tmp_path / "table")
+
+
+LOOK_ALIKES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"destinations": ("a/p1",)}, {"peer": "a/p1"}),
+    ({"destinations": ()}, {}),
+    ({"destinations": ("a/p1", "a/p2")}, {"destinations": ("a/p1",), "peer": "a/p2"}),
+    ({"peer": "x"}, {"note": "x"}),
+    ({"payload_bytes": 7}, {"control_bytes": 7}),
+    ({"note": ""}, {}),
+]
+"""What two rows have that are otherwise the same: values that a hash which leaves out nulls cannot tell apart."""
+
+
+def test_two_rows_that_differ_in_where_their_nulls_are_dispute_a_place(spark: SparkSession, tmp_path: Path) -> None:
+    """One of them says that the message is for p1 only, where nothing is missing; nobody knows whether it is right."""
+    events: list[Event] = []
+    for number, claims in enumerate(LOOK_ALIKES):
+        for name in ("a/p1", "a/p2"):
+            log = [row(name, "start"), *([row(name, "send", (name, 1))] if name == "a/p1" else [])]
+            if name == "a/p1":
+                log.append(row(name, "deliver", (name, 1)))
+            events += numbered(f"r{number}", [*log, row(name, "end")])
+        sent = next(each for each in events if each.run == f"r{number}" and each.event == "send")
+        events.remove(sent)
+        events += [msgspec.structs.replace(sent, **more) for more in claims]
+    write_jsonl(tmp_path / "rows.jsonl", events)
+
+    table = ingest(spark, [tmp_path], tmp_path / "table")
+    read = read_trace([tmp_path / "rows.jsonl"])
+    assert len(read.quarantined) == table.quarantined(spark) == 2 * len(LOOK_ALIKES)
+    assert all("two different rows claim index 1 of a/p1" in bad.reason for bad in table.worst(spark))
+    for engine in ("numpy", "sql"):
+        report = audit(spark, table, engine=engine)  # type: ignore[arg-type]
+        assert {each.verdict for each in report.verdicts if each.property == "integrity"} == {"unknown"}
+        assert not [each for each in report.verdicts if each.property == "agreement" and each.verdict == "holds"]

@@ -203,11 +203,13 @@ def _native(spark: SparkSession, files: TraceFiles) -> list[DataFrame]:
 def _judged(rows: DataFrame) -> DataFrame:
     """Put logs in order and find the rows that claim a place twice."""
     shard = f.when(f.col("reason").isNull(), f.pmod(f.xxhash64("run"), f.lit(SHARDS))).otherwise(0).cast("int")
-    rows = rows.withColumns({"shard": shard, "block": block_of("index", BLOCK_BITS), "content": f.xxhash64(*COLUMNS)})
+    rows = rows.withColumns({"shard": shard, "block": block_of("index", BLOCK_BITS)})
     in_order = Window.partitionBy(*_BLOCK).orderBy("index")
     same_place = in_order.rangeBetween(Window.currentRow, Window.currentRow)
     repeated = f.lag("index").over(in_order) == f.col("index")
-    disputed = f.min("content").over(same_place) != f.max("content").over(same_place)
+    # Whole rows are compared, nulls as values: Spark's hashes leave nulls out, and a list of one looks like its item.
+    content = f.struct(*COLUMNS)
+    disputed = f.min(content).over(same_place) != f.max(content).over(same_place)
     place = f.concat(f.col("system"), f.lit("/"), f.col("process"), f.lit(" in run "), f.col("run"))
     reason = (
         f.when(f.col("reason").isNotNull(), f.col("reason"))
