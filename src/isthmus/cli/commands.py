@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -72,13 +72,22 @@ def _quick(parameter: Any) -> Callable[[Any, Any], Any]:
 
 def _conversion(parameter: Any, kind: Any) -> Callable[[str], Any] | None:
     """What makes a value of a word, or says in a `ValueError` why it cannot; None where that is typer's business."""
-    if kind in (str, Path):
-        return cast(Callable[[str], Any], kind)
+    if kind is str:
+        return str
+    if kind is Path:
+        return _path
     if kind in (int, float):
         return partial(_number, kind, parameter.min, parameter.max)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return partial(_choice, kind)
     return None
+
+
+def _path(word: str) -> Path:
+    """Nobody here reads or writes at an address: as a path it would be another place, or none."""
+    from isthmus.trace.files import local_path  # only where a path is given
+
+    return local_path(word)
 
 
 def _choice(kind: type[StrEnum], word: str) -> StrEnum:

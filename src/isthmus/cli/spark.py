@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.console import fail, rate_of
-from isthmus.trace.files import Traces
+from isthmus.trace.files import Traces, local_path
 from isthmus.trace.properties import PROPERTIES, expected_properties
 from isthmus.trace.shiviz.expression import BadExpression
 from isthmus.trace.shiviz.log import Expressions
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from isthmus.trace.schema import Answer
 
 TracesArgument = Annotated[
-    list[Path], typer.Argument(metavar="TRACE…", help="Trace directories or files, or one table.")
+    list[Path],
+    typer.Argument(metavar="TRACE…", parser=local_path, help="Trace directories or files, or one table."),
 ]
 ExpectOption = Annotated[
     str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from isthmus.trace.files import local_path
 from isthmus.trace.schema import TraceError, printable
 
 
@@ -24,7 +25,7 @@ def is_table(path: str | Path) -> bool:
 
 def refuse_target(target: str | Path, example: str = "report.html") -> None:
     """Say that a file cannot be written there before the seconds that its contents take."""
-    path = Path(target)
+    path = local_path(target)
     if path.is_dir():
         raise TraceError(path, "is a directory", f"give a file, such as {example}")
     if not path.absolute().parent.is_dir():

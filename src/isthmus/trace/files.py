@@ -6,6 +6,7 @@ Only Parquet files are opened elsewhere, by `trace.parquet.open_parquet` and, wh
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,30 @@ LOG_SUFFIX = ".log"
 """Logs of any program end like this: in a directory they are traces only where the user says how to read them."""
 
 
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""How an address of some store begins, also after `Path` has made one slash of several."""
+
+
+def local_path(given: str | Path) -> Path:
+    """The path of a file or directory here. An address such as `s3://bucket/traces` or `file:///traces` is refused.
+
+    Taken for a path it would be one that is not there, and a trace that may still come: nothing, without an error.
+    """
+    address = _ADDRESS.match(str(given))
+    if address:
+        way_out = "give the path of a file or directory on this machine"
+        if address[1].lower() == "file":
+            raise TraceError(given, "an address, and only paths are read here", f"{way_out}, without file://")
+        reason = f"an address ({address[1]}), and only files that this machine sees are read"
+        raise TraceError(given, reason, f"mount or copy it, and {way_out}")
+    return Path(given)
+
+
 class Traces(list[Path]):
     """Paths of traces, and how to read those of them that are ShiViz logs and do not say it themselves."""
 
     def __init__(self, paths: Iterable[str | Path], expressions: Expressions | None = None) -> None:
-        super().__init__(map(Path, paths))
+        super().__init__(map(local_path, paths))
         self.expressions = expressions or Expressions()
 
 
@@ -43,7 +63,7 @@ def find_files(
     Files that end with one of `by_name` count where they are named themselves.
     """
     found: dict[str, Path] = {}
-    for given in map(Path, paths):
+    for given in map(local_path, paths):
         try:
             for file in _files_of(given, suffixes, by_name):
                 if not file.is_file():
@@ -92,8 +112,7 @@ def _unreadable(error: OSError) -> None:
 
 def log_files(paths: Iterable[str]) -> Iterator[str]:
     """All trace files at or below some paths. What is not there yet may come: a site that has not started."""
-    for given in paths:
-        path = Path(given)
+    for path in map(local_path, paths):
         if path.is_dir():
             yield from sorted(map(str, files_below(Path(os.path.realpath(path)))))
         elif path.is_file():

@@ -27,6 +27,7 @@ from isthmus.pipeline.follow.source import NAME, FollowSource
 from isthmus.pipeline.follow.state import Findings, RunState, restore, snapshot
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.problems import SparkProblem
+from isthmus.trace.files import local_path
 from isthmus.trace.schema import TraceError
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def follow(
     What is `expected` is judged besides what always is; a property that no feed of rows can decide is `unknown`.
     `tell` gets what every batch has found, once each; `look` is called several times a second, in this thread.
     """
-    given = [str(Path(path).absolute()) for path in paths]
-    record = Record(checkpoint, given, max_held)
+    given = [str(local_path(path).absolute()) for path in paths]
+    record = Record(local_path(checkpoint), given, max_held)
     for batch in record.untold():
         tell(batch, record.summary)
         record.told(batch.number)

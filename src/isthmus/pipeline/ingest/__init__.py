@@ -32,7 +32,7 @@ from isthmus.pipeline.ingest.rows import PLACED_ROWS, TORN, reason_not_to_count,
 from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
 from isthmus.pipeline.session import spark_session
 from isthmus.trace.columns import TRACE_COLUMNS
-from isthmus.trace.files import Traces, find_files_and_logs
+from isthmus.trace.files import Traces, find_files_and_logs, local_path
 from isthmus.trace.parquet import open_parquet
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import COLUMNS, TraceError
@@ -107,7 +107,7 @@ def session_for(traces: Sequence[Path], master: str | None, memory: str) -> Spar
 def open_table(path: str | Path) -> TraceTable:
     """A table that `ingest` has written."""
     try:
-        mark = msgspec.json.decode(Path(path, TABLE_MARK).read_bytes(), type=_Mark)
+        mark = msgspec.json.decode(Path(local_path(path), TABLE_MARK).read_bytes(), type=_Mark)
     except (OSError, ValueError) as error:
         raise TraceError(path, f"not a table of isthmus: {error}", "ingest the traces again") from error
     return TraceTable(Path(path), mark.files, mark.bad_files)
@@ -115,7 +115,7 @@ def open_table(path: str | Path) -> TraceTable:
 
 def ingest(spark: SparkSession, paths: Iterable[str | Path], table: str | Path) -> TraceTable:
     """Read traces into a new table. The directory must not exist, or be empty. `Traces` may say how to read logs."""
-    target = Path(table)
+    target = local_path(table)
     if target.exists() and any(target.iterdir()):
         raise TraceError(target, "is there already and not empty", "choose another directory for the table")
     files = examine(find_files_and_logs(paths), paths.expressions if isinstance(paths, Traces) else Expressions())

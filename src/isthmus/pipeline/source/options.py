@@ -2,7 +2,7 @@
 
 | option | meaning |
 |---|---|
-| `path` | a directory (or file) of logs; several as a JSON list of strings |
+| `path` | a directory (or file) of logs, as a path, not an address; several as a JSON list of strings |
 | `events` | which events become rows: `deliver` by default; `send` gives every message once; `*` for all |
 | `roles` | `app` by default; `gateway`; `*` |
 | `runs`, `systems`, `processes` | only rows of these; a process is `system/process`, or `process` in every system |
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from isthmus.trace.files import local_path
 from isthmus.trace.schema import EVENTS, TraceError
 
 ROWS_PER_PARTITION = 50_000
@@ -77,7 +78,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if not paths:
         raise _refused("path", "no path given", "use .load(DIRECTORY), or option path with a JSON list of directories")
     return SourceOptions(
-        paths=paths,
+        paths=tuple(str(local_path(path)) for path in paths),
         events=_some_of("events", options.get("events", "deliver"), EVENTS),
         roles=_some_of("roles", options.get("roles", "app"), _ROLES),
         runs=_names(options.get("runs")),
