@@ -98,7 +98,7 @@ def wrong_deliveries(run: Run, relation: set[tuple[MessageId, MessageId]]) -> se
         delivered = run.delivered(name)
         for second, index in delivered.items():
             for first in run.messages:
-                if (first, second) in relation and name in run.destinations[first]:
+                if first != second and (first, second) in relation and name in run.destinations[first]:
                     late = not delivered[first] < index if first in delivered else run.missing(name, first)
                     if late and (first in delivered or not run.gap_before(name, index)):
                         wrong.add((name, second))

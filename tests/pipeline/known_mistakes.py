@@ -94,6 +94,34 @@ def relayed() -> dict[str, list[Event]]:
     return {name: numbered("relayed", log) for name, log in logs.items()}
 
 
+RELAYS = [f"a/r{number:02}" for number in range(10)]
+
+
+def relays() -> tuple[str, ...]:
+    """The one chain from the first message of `relayed_far` to that which overtakes it."""
+    return ("a/a/1", "a/a/2", "a/q/2", *(f"{name}/1" for name in RELAYS), "a/s/1")
+
+
+def relayed_far(run: str) -> list[Event]:
+    """Over many relays. Looking back from `s`, q comes twice, at first where q knew nothing of the first message."""
+    path = ["a/q", *RELAYS, "a/s"]
+    logs: dict[str, list[Event]] = {
+        "a/a": [_to("a/a", 1, "a/last"), _to("a/a", 2, "a/q")],
+        "a/q": [_to("a/q", 1, "a/s"), row("a/q", "deliver", ("a/a", 2)), _to("a/q", 2, RELAYS[0])],
+        "a/s": [row("a/s", "deliver", ("a/q", 1))],
+        "a/last": [row("a/last", "deliver", ("a/s", 1)), row("a/last", "deliver", ("a/a", 1))],
+    }
+    for before, name, after in zip(path, path[1:], [*path[2:], "a/last"], strict=False):
+        came = row(name, "deliver", (before, 2 if before == "a/q" else 1))
+        logs.setdefault(name, []).extend([came, _to(name, 1, after)])
+    whole = {name: [row(name, "start"), *log, row(name, "end")] for name, log in logs.items()}
+    return [event for log in whole.values() for event in numbered(run, log)]
+
+
+def _to(name: str, number: int, receiver: str) -> Event:
+    return row(name, "send", (name, number), destinations=(receiver,))
+
+
 def parted() -> dict[str, list[Event]]:
     """Both go from view 1 to view 2, but p2 delivers what p1 sends only then. Short enough for the definition."""
     run, sent = "x parted", ("a/p1", 1)
@@ -112,4 +140,4 @@ def parted() -> dict[str, list[Event]]:
 def known_mistakes() -> dict[str, list[Event]]:
     runs = (small("sound"), swapped(), dropped(), repeated(), invented(), crashed(), truncated(), relayed(), parted())
     rows = [[event for log in logs.values() for event in log] for logs in runs]
-    return {each[0].run: each for each in rows}
+    return {each[0].run: each for each in [*rows, relayed_far("relayed far")]}

@@ -43,10 +43,8 @@ def test_verdicts_and_counts_of_a_finished_trace_are_those_of_the_batch_audit() 
         state, found, violations = follow(arrival(events, random), random)
         expected = {judged: answer for judged, answer in verdicts(events).items() if judged in FOLLOWED}
         assert {each.property: each.verdict for each in found.verdicts} == expected, f"seed {seed}"
-        counts = {each.property: [each.checked, each.violations] for each in judge(events, FOLLOWED).verdicts}
-        run = Run(events)
-        counts["causal"][1] = len(wrong_deliveries(run, run.causes))  # the oracle counts direct causes only
-        assert {each.property: [each.checked, each.violations] for each in found.verdicts} == counts, f"seed {seed}"
+        counts = {each.property: (each.checked, each.violations) for each in judge(events, FOLLOWED).verdicts}
+        assert {each.property: (each.checked, each.violations) for each in found.verdicts} == counts, f"seed {seed}"
         reported = Counter(each.property for each in violations)
         assert reported == {judged: count for judged, (_, count) in counts.items() if count}, f"seed {seed}"
         answers.update(expected.items())
@@ -140,11 +138,12 @@ def test_what_is_held_does_not_grow_with_the_run(messages: int) -> None:
     assert not following.state.messages
 
 
-def test_a_message_that_one_process_lacks_holds_what_was_sent_after_it_and_no_other_chain() -> None:
+def test_a_message_that_one_process_lacks_holds_what_was_sent_after_it_and_few_others() -> None:
+    """Of other chains what may be a link of a chain of causes is held too, up to a tenth of what may be held."""
     logs = rounds("r", 4, 300)
     lacking = [event for event in logs["a/p2"] if not (event.event == "deliver" and event.origin_process == "p3")]
     logs["a/p2"] = numbered("r", lacking)[:-1]
-    following = Following()
+    following = Following(max_held=500)
     for part in in_step(logs, 50):
         following.feed(part)
     following.feed([])

@@ -1,8 +1,8 @@
 """Small random executions of every kind, sound and broken, as the rows of a trace.
 
 An execution first runs under a rule (causal, FIFO or no order at all; broadcast or multicast), then suffers a few
-injuries (deliveries swapped, left out, repeated or invented; processes that crash, leave or come late), and at last
-its trace suffers losses: gaps, logs cut short, logs that are not there.
+injuries (deliveries swapped, left out, repeated, invented or before their own send; processes that crash, leave or come
+late), and at last its trace suffers losses: gaps, logs cut short, logs that are not there, rows that claim one place.
 """
 
 from __future__ import annotations
@@ -119,6 +119,32 @@ def move_a_delivery(logs: Logs, random: Random) -> None:
         log.insert(random.randrange(1, len(log)), log.pop(random.choice(places)))
 
 
+def deliver_before_sending(logs: Logs, random: Random) -> None:
+    """A process delivers a message of its own that it has not sent yet."""
+    name = random.choice(sorted(logs))
+    log = logs[name]
+    sends = [place for place, each in enumerate(log) if each.event == "send"]
+    if sends:
+        place = random.choice(sends)
+        origin_seq = log[place].origin_seq or 0
+        others = [each for each in log if each.event != "deliver" or (each.origin_seq, name) != (origin_seq, _of(each))]
+        log[:] = others if random.random() < 0.7 else log
+        place = next(at for at, each in enumerate(log) if each.event == "send" and each.origin_seq == origin_seq)
+        early = random.choice([place, random.randint(1, place)])
+        log.insert(early, row(name, "deliver", (name, origin_seq)))
+
+
+def _of(event: Event) -> str:
+    return f"{event.origin_system}/{event.origin_process}"
+
+
+def send_again(logs: Logs, random: Random) -> None:
+    log = pick(logs, random)
+    sends = [each for each in log if each.event == "send"]
+    if sends:
+        log.insert(random.randrange(1, len(log)), random.choice(sends))
+
+
 def drop_a_delivery(logs: Logs, random: Random) -> None:
     log = pick(logs, random)
     places = [place for place, each in enumerate(log) if each.event == "deliver"]
@@ -184,9 +210,17 @@ def record_a_row_twice(logs: Logs, random: Random) -> None:
 
 
 def dispute_a_row(logs: Logs, random: Random) -> None:
-    """Another row with the same index: nobody knows which is right."""
+    """Another row with the same index: nobody knows which is right.
+
+    Some differ only in which column has a value and which is null.
+    """
     log = pick(logs, random)
-    log.append(msgspec.structs.replace(random.choice(log), note="another"))
+    place = random.randrange(len(log))
+    values: list[dict[str, Any]] = [{"note": "x"}, {"peer": "x"}, {"destinations": ("x",)}, {"destinations": ()}]
+    values += [{"payload_bytes": 7}, {"control_bytes": 7}, {"time_ns": 7}]
+    kinds = random.sample(values, 2)
+    log[place], other = (msgspec.structs.replace(log[place], **more) for more in kinds)
+    log.append(other)
 
 
 def lose_a_log(logs: Logs, random: Random) -> None:
@@ -204,7 +238,7 @@ def address_to_some(logs: Logs, random: Random) -> None:
     places = [place for place, each in enumerate(log) if each.event in ("send", "deliver")]
     if places:
         place = random.choice(places)
-        some = tuple(random.sample([*sorted(logs), "c/p9"], random.randint(1, len(logs))))
+        some = tuple(random.sample([*sorted(logs), "c/p9"], random.randint(0, len(logs))))
         log[place] = msgspec.structs.replace(log[place], destinations=some)
 
 
@@ -213,6 +247,8 @@ INJURIES: list[Callable[[Logs, Random], None]] = [
     swap,
     move_a_delivery,
     move_a_delivery,
+    deliver_before_sending,
+    send_again,
     drop_a_delivery,
     drop_a_send,
     repeat_a_delivery,

@@ -145,12 +145,19 @@ def test_a_violation_reads_as_the_contract_says() -> None:
                 "first": "madrid/p1/1",
                 "second": "madrid/p2/1",
                 "why": "madrid/p2/1 was delivered at index 1 before its cause madrid/p1/1 at index 2",
+                "chain": ("madrid/p1/1", "madrid/p2/1"),
             }
         ],
         "quarantined": 0,
     }
     assert report.verdict("causal") == "violated"
     assert report.verdict("causal", run="another") == "holds"
+
+
+def test_an_own_delivery_before_its_send_breaks_integrity_and_nothing_else() -> None:
+    early = trace("a/p1: start, deliver a/p1/1, send 1, end", "a/p2: start, deliver a/p1/1, end")
+    assert broken(early) == {"integrity"}
+    assert witness(early, "integrity").why == "a/p1/1 was delivered at index 1, but nobody had sent it yet"
 
 
 def test_integrity_twice_from_nobody_and_not_for_it() -> None:

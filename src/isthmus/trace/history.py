@@ -39,6 +39,7 @@ class ProcessHistory:
         "complete",
         "crashed",
         "deliveries",
+        "early",
         "first_gap",
         "first_ranks",
         "gaps",
@@ -68,6 +69,8 @@ class ProcessHistory:
         """Message to index of its first delivery, in the order of delivery."""
         self.again: list[tuple[int, int]] = []
         """Message and index of every further delivery."""
+        self.early: list[int] = []
+        """Its own messages that it delivered before it sent them."""
         self.steps: list[int] = []
         """First deliveries (the message) and sends (its complement, below 0) in the order of the log."""
         self.views: list[tuple[int, str]] = []
@@ -138,6 +141,8 @@ class RunHistory:
                     self.sent_at[message] = row.index
                     self.destinations[message] = self._destination_set(row.destinations)
                     steps.append(~message)
+                    if message in deliveries:
+                        process.early.append(message)
             elif event == "view":
                 process.views.append((row.index, row.peer or ""))
             elif event == "join":

@@ -19,14 +19,14 @@ then 0.04 integrity, 0.08 agreement, 0.2 fifo, 0.05 total, 0.1 same-view; causal
 
 from __future__ import annotations
 
-from bisect import bisect, bisect_left
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations, pairwise
 from operator import getitem, le
 from typing import Any, TypeAlias
 
-from isthmus.trace.causality import Past, causal_pasts, direct_causes
+from isthmus.trace.causality import Past, causal_pasts, chains_in_history, direct_causes
 from isthmus.trace.history import NEVER, ProcessHistory, RunHistory, histories, life_of
 from isthmus.trace.properties import PROPERTIES, Mistake, violation
 from isthmus.trace.schema import Answer, Event, Report, Verdict, Violation
@@ -52,13 +52,18 @@ class Finding:
     def violated(self, process: ProcessHistory, first: int, second: int | None = None, **more: Any) -> None:
         """Count a violation, and describe it by its messages and whatever more a `Mistake` needs."""
         self.violations += 1
-        if len(self.witnesses) < WITNESSES:
+        if self.room:
             text, deliveries = self.history.text, process.deliveries
             known = {"first": text(first), "first_index": deliveries.get(first)}
             if second is not None:
                 known |= {"second": text(second), "second_index": deliveries[second]}
             mistake = Mistake(process=process.name, **known | more)
             self.witnesses.append(violation(self.history.run, self.property, mistake))
+
+    @property
+    def room(self) -> bool:
+        """One more violation may be described."""
+        return len(self.witnesses) < WITNESSES
 
     def verdict(self) -> Verdict:
         answer: Answer = "violated" if self.violations else "unknown" if self.unknown else "holds"
@@ -92,7 +97,10 @@ def _found(history: RunHistory, judged: str) -> Finding:
 
 
 def integrity(history: RunHistory, found: Finding) -> None:
-    """Violated when a process delivers a message twice, or one that nobody sent, or one that was not for it."""
+    """Violated when a process delivers a message twice, or one that nobody (had) sent, or one that was not for it.
+
+    That nobody had sent it yet shows where the sender itself delivers it: between processes nothing else tells.
+    """
     sent_by_nobody = {each for each in history.delivered if history.never_sent(each)}
     found.unknown = any(history.sent_at[each] < 0 for each in history.delivered - sent_by_nobody)
     for process in history.members:
@@ -102,6 +110,8 @@ def integrity(history: RunHistory, found: Finding) -> None:
             found.violated(process, message, kind="again", second_index=index)
         for message in sorted(sent_by_nobody & deliveries.keys()):
             found.violated(process, message, kind="nobody")
+        for message in process.early:
+            found.violated(process, message, kind="early")
         for message in () if history.broadcast else deliveries:
             if not history.is_for(message, process):
                 found.violated(process, message, kind="stranger")
@@ -202,40 +212,38 @@ def fifo(history: RunHistory, found: Finding) -> None:
 def causal(history: RunHistory, found: Finding) -> None:
     """Violated when a process delivers m2 without having delivered before it a cause m1 that was also for it."""
     found.unknown = _some_past_is_open(history)
+    found.checked = sum(len(process.deliveries) for process in history.members)
     simple = [each for each in history.members if history.broadcast and not each.joined and each.first_gap == NEVER]
-    if simple:
-        causes = direct_causes(history)
-        for process in simple:
-            _judge_by_direct_causes(found, process, causes)
-    if len(simple) < len(history.members):
+    causes = direct_causes(history) if simple else []
+    rest = [each for each in history.members if each not in simple or not _keeps_direct_causes(each, causes)]
+    if rest:
         pasts = causal_pasts(history)
-        for process in history.members:
-            if process not in simple:
-                _judge_by_pasts(found, process, pasts)
+        for process in rest:
+            _judge_by_pasts(found, process, pasts)
 
 
-def _judge_by_direct_causes(found: Finding, process: ProcessHistory, causes: list[list[int]]) -> None:
-    """Judge by direct causes: enough where every cause had to be delivered here and would be seen; see `causality`."""
+def _keeps_direct_causes(process: ProcessHistory, causes: list[list[int]]) -> bool:
+    """Enough for "nothing is wrong" where every cause had to be delivered here and would be seen; see `causality`.
+
+    How many deliveries are wrong, it does not say: one counts when *any* of its causes is not there.
+    """
     deliveries = process.deliveries
-    found.checked += len(deliveries)
-    for message, index in deliveries.items():
-        for cause in causes[message]:
-            if deliveries.get(cause, NEVER) >= index:
-                found.violated(process, cause, message)
-                break
+    return not any(
+        deliveries.get(cause, NEVER) > index for message, index in deliveries.items() for cause in causes[message]
+    )
 
 
 def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) -> None:
     """Judge by whole causal pasts: exact everywhere, at the cost of one comparison per sender."""
     deliveries = process.deliveries
-    found.checked += len(deliveries)
     channels = _Channels(found.history, process)
     for message, index in deliveries.items():
         cause = channels.unmet_cause(pasts[message], index)
         if cause is None:
             continue
         if cause in deliveries or index < process.first_gap:
-            found.violated(process, cause, message)
+            [chain] = chains_in_history(found.history, [(cause, message)] if found.room else []) or [[]]
+            found.violated(process, cause, message, chain=tuple(map(found.history.text, chain)))
         else:
             found.unknown = True
 
@@ -267,9 +275,12 @@ class _Channels:
             self.first_missing.append(first_missing)
 
     def unmet_cause(self, past: Past, index: int) -> int | None:
-        """A cause that was delivered at `index` or later; failing that, one that is missing; failing that, None."""
+        """A cause that was delivered after `index`; failing that, one that is missing; failing that, None.
+
+        At `index` itself stands the message whose past it is: a circle may have it there, but nothing causes itself.
+        """
         counts, unplaced = past
-        if max(map(getitem, self.latest, counts)) >= index:
+        if max(map(getitem, self.latest, counts)) > index:
             return self._overtaken(counts, index)
         missing = None
         if any(map(le, self.first_missing, counts)):
@@ -280,14 +291,14 @@ class _Channels:
                 delivered_at = self.process.deliveries.get(cause)
                 if delivered_at is None:
                     missing = cause if self.history.owes(self.process, cause) else missing
-                elif delivered_at >= index:
+                elif delivered_at > index:
                     return cause
         return missing
 
     def _overtaken(self, counts: list[int], index: int) -> int:
         for order, latest, count in zip(self.history.order, self.latest, counts, strict=True):
-            if latest[count] >= index:
-                return order[bisect_left(latest, index) - 1]  # where the maximum first reached the index
+            if latest[count] > index:
+                return order[bisect(latest, index) - 1]  # where the maximum first passed the index
         raise AssertionError("one of them is late, or the maximum would be below")
 
 

@@ -33,6 +33,8 @@ class Mistake(Struct, frozen=True, kw_only=True):
     """Which of several mistakes it is, for a property that knows several."""
     detail: str | None = None
     """Whatever else the sentence needs."""
+    chain: tuple[str, ...] = ()
+    """The messages from `first` to `second`, each a direct cause of the next, where one is a cause of the other."""
 
 
 class Property(Struct, frozen=True, kw_only=True):
@@ -49,14 +51,21 @@ class Property(Struct, frozen=True, kw_only=True):
     """Its violation makes an audit fail that was not told what to expect."""
     weakest_order: str | None = None
     """The weakest order (fifo, causal, total) that includes it; None for what every order includes."""
+    of_one_sender: bool = False
+    """It is about messages of one sender, so `first` is a direct cause of `second`."""
     about_views: bool = False
     """It can be judged only where processes record their views."""
 
 
 def violation(run: str, judged: str, mistake: Mistake) -> Violation:
     """A mistake in words."""
-    why = PROPERTIES[judged].why(mistake)
-    return Violation(run, judged, mistake.process, mistake.first, mistake.second, why)
+    judging, chain = PROPERTIES[judged], mistake.chain
+    why = judging.why(mistake)
+    if judging.of_one_sender and mistake.second is not None:
+        chain = (mistake.first, mistake.second)
+    if len(chain) > 2:
+        why = f"{why}; the chain of causes: {', '.join(chain)}"
+    return Violation(run, judged, mistake.process, mistake.first, mistake.second, why, chain)
 
 
 # Sentences ------------------------------------------------------------------------------------------------------------
@@ -68,7 +77,8 @@ def _wrong_delivery(mistake: Mistake) -> str:
     delivered = f"{mistake.first} was delivered at index {mistake.first_index}"
     if mistake.kind == "again":
         return f"{delivered} and again at index {mistake.second_index}"
-    return f"{delivered}, but {'nobody sent it' if mistake.kind == 'nobody' else f'was not for {mistake.process}'}"
+    reasons = {"nobody": "nobody sent it", "early": "nobody had sent it yet"}
+    return f"{delivered}, but {reasons.get(mistake.kind or '', f'was not for {mistake.process}')}"
 
 
 def _missing(mistake: Mistake) -> str:
@@ -108,7 +118,9 @@ def _different_views(mistake: Mistake) -> str:
 PROPERTIES: dict[str, Property] = {
     "integrity": Property(
         meaning="nothing twice, nothing invented, nothing for others",
-        violated_when="a process delivers a message twice, or one that nobody sent, or one that was not for it",
+        violated_when=(
+            "a process delivers a message twice, or one that nobody sent or had sent yet, or one that was not for it"
+        ),
         why=_wrong_delivery,
     ),
     "agreement": Property(
@@ -127,6 +139,7 @@ PROPERTIES: dict[str, Property] = {
         ),
         why=_overtook("the earlier"),
         weakest_order="fifo",
+        of_one_sender=True,
     ),
     "causal": Property(
         meaning="every message after its causes",

@@ -120,6 +120,8 @@ class Violation(Struct, frozen=True):
     first: str
     second: str | None
     why: str
+    chain: tuple[str, ...] = ()
+    """Why `first` had to come before `second`: messages from one to the other, each a direct cause of the next."""
 
 
 class Report(Struct, frozen=True):

@@ -106,7 +106,7 @@ def _audit(
             runs=runs,
             events=events,
             verdicts=_in_order(verdicts),
-            violations=violations_in_words(rows, numbers, logs, witnesses),
+            violations=violations_in_words(rows, logs, witnesses),
             quarantined=quarantined,
         )
     finally:

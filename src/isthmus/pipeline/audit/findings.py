@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 TOO_LARGE = "too large"
 
@@ -16,16 +16,21 @@ _NUMBERS = (
     *("first_index", "second_index", "other", "other_first_index", "other_second_index"),
 )
 ARROW_FINDINGS = pa.schema(
-    [*(pa.field(name, pa.string()) for name in _TEXTS), *(pa.field(name, pa.int64()) for name in _NUMBERS)]
+    [
+        *(pa.field(name, pa.string()) for name in _TEXTS),
+        *(pa.field(name, pa.int64()) for name in _NUMBERS),
+        pa.field("chain", pa.list_(pa.int64())),
+    ]
 )
 FINDINGS = StructType(
     [
         *(StructField(name, StringType()) for name in _TEXTS),
         *(StructField(name, LongType()) for name in _NUMBERS),
+        StructField("chain", ArrayType(LongType())),
     ]
 )
 """`record` is `verdict` or `witness`. A witness is a `Mistake` of trace/properties.py, with codes of processes and
-origins instead of names."""
+origins instead of names; its `chain` has origin and number of each message in turn."""
 
 Key = tuple[int, int]
 
@@ -70,6 +75,7 @@ class Finding:
         *,
         kind: str | None = None,
         detail: str | None = None,
+        chain: Iterable[Key] = (),
     ) -> None:
         """Describe a violation that was counted: `at` and `other_at` are the indices of `first` and `second`."""
         indices = [None if each is None else int(each) for each in (*at, *other_at)]
@@ -87,6 +93,7 @@ class Finding:
                 "other": other,
                 "other_first_index": indices[2],
                 "other_second_index": indices[3],
+                "chain": [number for key in chain for number in key],
             }
         )
 

@@ -57,7 +57,7 @@ def judge_rows(events: Sequence[Event], properties: Iterable[str] | None = None)
         )
     names = {number: f"{system}/{process}" for (system, process), number in numbers.items()}
     witnesses = [Row(**row) for row in rows if row["record"] == "witness"]
-    return Judgement(verdicts, [violation_in_words(witness, names, ()) for witness in witnesses])
+    return Judgement(verdicts, [violation_in_words(witness, names) for witness in witnesses])
 
 
 def run_arrays(events: Sequence[Event], numbers: Numbers[tuple[str | None, str | None]]) -> RunArrays:

@@ -8,7 +8,7 @@ past by then. Pasts only grow, so what is found wrong stays wrong, and each deli
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from operator import gt
@@ -22,6 +22,9 @@ from isthmus.trace.schema import Answer, Verdict
 NEVER = 1 << 63
 FIFO_DONE, CAUSAL_DONE = 1, 2
 JUDGED = FIFO_DONE | CAUSAL_DONE
+
+LINKS = 0.1
+"""Of `max_held`: while a run holds no more, it also keeps what is settled and may be a link of a chain of causes."""
 
 
 class Judge(Words):
@@ -248,8 +251,9 @@ class Judge(Words):
             if count <= chain.base:
                 continue
             latest, first_missing = self._ladder(number, log, chain_number)
-            if latest[count - chain.base - 1] >= index:
-                first = self._on_chain(chain_number, chain.base + bisect_left(latest, index))
+            # Not at the same index: a circle may have a message in its own past, and nothing causes itself.
+            if latest[count - chain.base - 1] > index:
+                first = self._on_chain(chain_number, chain.base + bisect(latest, index))
             elif first_missing < count:
                 first = self._on_chain(chain_number, first_missing)
             else:
@@ -328,10 +332,25 @@ class Judge(Words):
         for chain in self.state.chains:
             for _ in range(chain.settled - chain.base):
                 self._forget_first(chain)
-            rank = max(chain.settled, chain.base)
-            while rank < chain.end and self._is_settled(chain.held[rank - chain.base]):
-                rank += 1
-            chain.settled = rank
+            chain.settled = max(chain.settled, chain.base)
+        keep_links = self.state.held() <= self.state.max_held * LINKS
+        settling = True
+        while settling:  # what waits for its causes may be settled with them
+            settling = False
+            for chain in self.state.chains:
+                rank = chain.settled
+                while rank < chain.end and self._is_settled(chain.held[rank - chain.base]):
+                    if keep_links and self._is_link(chain.held[rank - chain.base]):
+                        break
+                    rank += 1
+                settling |= rank > chain.settled
+                chain.settled = rank
+
+    def _is_link(self, identity: int) -> bool:
+        """Something in its past is not settled. A violation that this shows may need it for its chain of causes."""
+        message, chains = self.state.messages[identity], self.state.chains
+        behind = [number for number, count in enumerate(message.past) if count > chains[number].settled]
+        return any(number != message.chain for number in behind)
 
     def _is_settled(self, identity: int) -> bool:
         message, logs = self.state.messages[identity], self.state.logs

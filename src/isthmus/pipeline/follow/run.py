@@ -214,7 +214,7 @@ class Reader(Judge):
         if message.rank != UNSENT:
             return
         chain.unsent.discard(identity)
-        message.rank = chain.end
+        message.rank, message.sent_at = chain.end, row.index
         chain.held.append(identity)
         if row.destinations is not None:
             message.to = frozenset(map(self.number_of, row.destinations))
@@ -234,6 +234,8 @@ class Reader(Judge):
         else:
             message.final = True
         for other, index in message.at.items():
+            if other == number:
+                self.not_sent_yet(number, message, index)
             self._not_for(other, message, index)
             self._not_backwards(self.state.logs[other], message)
 
@@ -255,6 +257,9 @@ class Reader(Judge):
         if row.destinations is not None:
             self._hear(message, log.name, row.destinations)
         sent, final = message.rank != UNSENT, message.final
+        if message.at:
+            self._compare_order(number, log, message, row.index)
+        message.at[number] = row.index  # before it is judged: a circle may have it in its own past
         if log.joined:
             self._not_backwards(log, message)
             log.open.append((row.index, identity, 0))
@@ -272,12 +277,7 @@ class Reader(Judge):
             self.take_in(log.known, message)
         else:
             log.since.append(identity)
-        if message.at:
-            self._compare_order(number, log, message, row.index)
-        message.at[number] = row.index
         if sent:
-            if not log.joined and log.frontier[message.chain] == message.rank:
-                log.frontier[message.chain] += 1
             self._not_for(number, message, row.index)
             if self.state.chains[message.chain].loose:
                 self.sent_by_nobody(number, message, row.index)

@@ -58,6 +58,8 @@ class Message(Struct, array_like=True):
     """Logs where it was found missing."""
     said: tuple[str, tuple[str, ...]] | None = None
     """Without a `send` row: for whom it was, as the first process by name says, with that name."""
+    sent_at: int = -1
+    """The index of its `send` row."""
 
 
 class Chain(Struct, array_like=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from isthmus.pipeline.follow.chains import Chains
 from isthmus.pipeline.follow.state import Message, RunState
 from isthmus.trace.properties import Mistake, violation
 from isthmus.trace.schema import Violation
@@ -26,22 +27,31 @@ class Words:
 
     def violated(self, judged: str, mistake: Mistake, key: str) -> None:
         """Count it, and report it unless that was done before the run was read again. `key` tells it from others."""
+        if self._is_new(judged, key):
+            self.violations.append(violation(self.state.run, judged, mistake))
+
+    def _is_new(self, judged: str, key: str) -> bool:
+        """Count a violation. Whether it is to be described."""
         counts, reported = self.state.counts, self.state.reported
         counts[judged] = counts.get(judged, 0) + 1
         code = int.from_bytes(blake2b(f"{judged} {key}".encode(), digest_size=8).digest())
-        if code not in reported and counts[judged] <= DESCRIBED:
+        new = code not in reported and counts[judged] <= DESCRIBED
+        if new:
             reported.add(code)
-            self.violations.append(violation(self.state.run, judged, mistake))
+        return new
 
     def wrong_delivery(
         self, kind: str, process: str, message: str, first: int | None, again: int | None = None
     ) -> None:
-        """A delivery that breaks integrity: `again`, of a message that `nobody` sent, or at a `stranger`."""
+        """A delivery that breaks integrity: `again`, of what `nobody` sent, too `early`, or at a `stranger`."""
         mistake = Mistake(process=process, first=message, first_index=first, second_index=again, kind=kind)
         self.violated("integrity", mistake, f"{kind} {process} {first if again is None else again}")
 
     def stranger(self, number: int, message: Message, index: int) -> None:
         self.wrong_delivery("stranger", self.state.logs[number].name, self.name(message), index)
+
+    def not_sent_yet(self, number: int, message: Message, index: int) -> None:
+        self.wrong_delivery("early", self.state.logs[number].name, self.name(message), index)
 
     def sent_by_nobody(self, number: int, message: Message, index: int) -> None:
         self.wrong_delivery("nobody", self.state.logs[number].name, self.name(message), index)
@@ -79,15 +89,18 @@ class Words:
         self._overtaken.append((judged, number, message, index, first))
 
     def say_overtaken(self) -> None:
+        chains = Chains(self.state)
         for judged, number, message, index, first in self._overtaken:
             log = self.state.logs[number]
-            mistake = Mistake(
-                process=log.name,
-                first=self.name(first),
-                second=self.name(message),
-                first_index=first.at.get(number),
-                second_index=index,
-                kind=None if log.complete else "awaited",
-            )
-            self.violated(judged, mistake, f"{log.name} {index}")
+            if self._is_new(judged, f"{log.name} {index}"):
+                mistake = Mistake(
+                    process=log.name,
+                    first=self.name(first),
+                    second=self.name(message),
+                    first_index=first.at.get(number),
+                    second_index=index,
+                    kind=None if log.complete else "awaited",
+                    chain=tuple(map(self.name, chains.between(first, message))) if judged == "causal" else (),
+                )
+                self.violations.append(violation(self.state.run, judged, mistake))
         self._overtaken = []

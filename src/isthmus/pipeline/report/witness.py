@@ -18,7 +18,6 @@ from isthmus.trace.schema import Violation
 
 MOST_PICTURES = 6
 _MOST_ROWS = 50_000
-_CHAIN = "; the chain of causes: "
 
 MessageKey: TypeAlias = tuple[str, str, int]
 
@@ -64,13 +63,11 @@ def key_of(message: str) -> MessageKey | None:
 
 
 def chain_of(violation: Violation) -> list[str]:
-    """The messages from the cause to the effect, as far as the audit has looked them up."""
+    """The messages from the cause to the effect, or all that the violation names."""
     if violation.second is None:
         return [violation.first]
-    told = violation.why.partition(_CHAIN)[2].split(", ")
-    # Names may hold commas: what does not come out as it must is no chain.
-    if told[0] == violation.first and told[-1] == violation.second and all(map(key_of, told)):
-        return told
+    if violation.chain:
+        return list(violation.chain)
     return [violation.first, violation.second]
 
 
@@ -239,8 +236,10 @@ class _Scene:
             self.delivered(message, violation.process, found[0].index)
             self.delivered(message, violation.process, again[0].index, "wrong", "again")
         elif found:
-            known = self.sent(message) is not None
-            caption = "not for it" if known else "nobody sent it"
+            sent = self.sent(message)
+            caption = "nobody sent it" if sent is None else "not for it"
+            if violation.why.endswith("nobody had sent it yet"):
+                caption = "not sent yet"
             self.delivered(message, violation.process, found[0].index, "wrong", caption)
 
 

@@ -7,7 +7,7 @@ messages is summed for all judges in one scan (`figures`); what cannot, each fin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
 from isthmus.pipeline.audit.codes import DELIVER
-from isthmus.pipeline.audit.findings import FINDINGS, WITNESSES, Finding
+from isthmus.pipeline.audit.findings import FINDINGS, WITNESSES, Finding, Key
+from isthmus.pipeline.audit.sql.chains import causal_chains
 from isthmus.pipeline.audit.sql.messages import (
     NEVER,
     Logs,
@@ -216,17 +217,26 @@ class Integrity(_OfMessages):
     def figures(self, facts: SqlFacts) -> dict[str, Column]:
         deliveries, first, never_sent = f.col("deliveries"), f.col("first"), f.col("never_sent")
         strangers = total_of([_flag(facts.there[each] & ~is_for(each)) for each in facts.members])
+        early = total_of([_flag(each) for each in self._early(facts)])
         return {
             "checked": deliveries,
-            "violations": deliveries - first + f.when(never_sent, first).otherwise(0) + strangers,
+            "violations": deliveries - first + f.when(never_sent, first).otherwise(0) + early + strangers,
             "unknown": _flag((deliveries > 0) & f.col("sent_at").isNull() & ~never_sent),
         }
 
     def conclude(self, facts: SqlFacts) -> None:
         if self.any_violated():
             nobody = _wrong(facts, "nobody", [each & f.col("never_sent") for each in facts.there])
+            early = _wrong(facts, "early", self._early(facts))
             stranger = _wrong(facts, "stranger", [facts.there[each] & ~is_for(each) for each in facts.members])
-            self.show([nobody, stranger, self._again(facts)])
+            self.show([nobody, early, stranger, self._again(facts)])
+
+    def _early(self, facts: SqlFacts) -> list[Column]:
+        """By number of member: it is the sender, and delivered the message before it sent it."""
+        return [
+            (member_fact(each, "process") == f.col("origin")) & (delivered_at(each) < f.col("sent_at"))
+            for each in facts.members
+        ]
 
     def _again(self, facts: SqlFacts) -> DataFrame:
         """Messages that some member delivered more often than once, and where."""
@@ -302,13 +312,26 @@ class Fifo(SqlJudge):
         of_members = facts.logs.members.select("run", "member", "process", "joined", "gap")
         wrong = some.join(f.broadcast(of_members), ["run", "member"])
         causes = causes_of(wrong, edges, facts.messages)
-        for row in wrong.join(causes, ["run", "chain", "rank", "member"]).collect():
+        rows = wrong.join(causes, ["run", "chain", "rank", "member"]).collect()
+        for row, chain in zip(rows, self.chains(facts, rows), strict=True):
             cause = row.cause
             first, second = (cause.first_origin, cause.first_seq), (row.origin, row.seq)
-            self.describe(row.run, row.process, first, second, (cause.first_index, row["index"]))
+            self.describe(row.run, row.process, first, second, (cause.first_index, row["index"]), chain=chain)
+
+    def chains(self, facts: SqlFacts, rows: Sequence[Row]) -> list[list[Key]]:
+        """The chain of causes of each of these violations, where it is more than two messages of one sender."""
+        return [[] for _ in rows]
 
 
 class Causal(Fifo):
+    def chains(self, facts: SqlFacts, rows: Sequence[Row]) -> list[list[Key]]:
+        pairs = [
+            ((row.run, row.cause.first_origin, row.cause.first_seq), (row.run, row.origin, row.seq)) for row in rows
+        ]
+        return [
+            [(origin, seq) for _, origin, seq in chain] for chain in causal_chains(facts.messages, facts.logs, pairs)
+        ]
+
     def conclude(self, facts: SqlFacts) -> None:
         messages, runs = facts.messages, facts.logs.runs
         edges = computed(direct_edges(facts.rows, messages, facts.regular).unionByName(facts.own_edges))

@@ -183,7 +183,8 @@ def judged(states: DataFrame, runs: DataFrame, members: range, prefix: str) -> D
     wrong, unsure = [], []
     for each in members:
         at = delivered_at(each)
-        late = f.coalesce(f.col(f"{prefix}late_{each}") >= at, f.lit(False))
+        # Not at the same index: a circle may have a message in its own past, and nothing causes itself.
+        late = f.coalesce(f.col(f"{prefix}late_{each}") > at, f.lit(False))
         lacks = f.coalesce(f.col(f"{prefix}lacks_{each}") == 1, f.lit(False)) & at.isNotNull()
         seen = at < f.coalesce(member_fact(each, "gap"), never())
         wrong.append(f.when(late | (lacks & seen), f.lit(each)))
@@ -236,9 +237,7 @@ def causes_of(wrong: DataFrame, edges: DataFrame, messages: DataFrame) -> DataFr
     for_it = f.col("addressed").isNull() | f.array_contains("addressed", f.col("process"))
     owed_from = f.coalesce(f.try_element_at("owed_from", f.col("member")), never())
     owed = ~f.col("joined") | (f.col("placed") & (f.col("cause_rank") >= owed_from))
-    unmet = for_it & f.when(there.isNotNull(), there >= f.col("index")).otherwise(
-        owed & (f.col("index") < f.col("gap"))
-    )
+    unmet = for_it & f.when(there.isNotNull(), there > f.col("index")).otherwise(owed & (f.col("index") < f.col("gap")))
     found = pairs.where(unmet).withColumn("first_index", there)
     # One that came late tells more than one that never came; of several, the first on its chain.
     choice = f.struct(f.col("first_index").isNull(), "cause_rank", "on")

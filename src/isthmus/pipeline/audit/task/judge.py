@@ -1,8 +1,8 @@
 """The audit of one run inside one task, by numpy, from the arrays of `RunArrays`: one judge per property, in `JUDGES`.
 
-Answers are in three values, as the contract of the trace format has them, and `checked` and `violations` count what the
-oracles of the simulator count, with one difference: a delivery is a causal violation when *any* cause of it is not
-there, not only a direct one, so that the count depends on no algorithm.
+Answers are in three values, and `checked` and `violations` count what docs/trace-format.md says they count, as with all
+judges. A delivery is a causal violation when *any* cause of it is not there, not only a direct one, so that the count
+depends on no algorithm.
 
 Measured on one core with 10 processes: see docs/design/audit.md.
 """
@@ -21,7 +21,7 @@ import pyarrow as pa
 from isthmus.pipeline.audit.codes import as_numbers
 from isthmus.pipeline.audit.findings import ARROW_FINDINGS, Finding
 from isthmus.pipeline.audit.task.arrays import NEVER, Array, RunArrays
-from isthmus.pipeline.audit.task.order import Channels, Unmet, closed_pasts, own_pasts
+from isthmus.pipeline.audit.task.order import Channels, Unmet, chain_of_causes, closed_pasts, own_pasts
 
 MAX_CELLS = 1 << 28
 """Of the matrix of causal pasts: a gigabyte. A run with more of them is for the other way to audit."""
@@ -120,7 +120,13 @@ class Integrity(Judge):
                 at = (index[channels.position[messages[place]]], index[place])
                 self.witness(channels.process, messages[place], at=at, kind="again")
         first = messages[channels.first]
-        for kind, wrong in (("nobody", self.facts.never_sent[first]), ("stranger", ~channels.for_me[first])):
+        own = self.run.log_of_sender[self.run.sender[first]] == channels.process
+        mistakes = {
+            "nobody": self.facts.never_sent[first],
+            "early": own & (index[channels.first] < self.run.sent_at[first]),
+            "stranger": ~channels.for_me[first],
+        }
+        for kind, wrong in mistakes.items():
             for place in found.described(channels.first[wrong]):
                 self.witness(channels.process, messages[place], at=(index[place], None), kind=kind)
 
@@ -193,10 +199,14 @@ class Fifo(Judge):
         for place, chain in found.described(late):
             cause = channels.overtaken(chain, place)
             at = (index[channels.position[cause]], index[place])
-            self.witness(channels.process, cause, messages[place], at=at)
+            self.overtaken(channels.process, cause, messages[place], at)
         absent = np.stack([unmet.missing[sure], unmet.missing_chains[sure]], axis=1)
         for place, chain in found.described(absent):
-            self.witness(channels.process, channels.absent(chain), messages[place], at=(None, index[place]))
+            self.overtaken(channels.process, channels.absent(chain), messages[place], (None, index[place]))
+
+    def overtaken(self, process: int, first: int, second: int, at: tuple[Any, Any]) -> None:
+        """Describe that `second` was delivered and `first` was not there."""
+        self.witness(process, first, second, at=at)
 
 
 class Causal(Fifo):
@@ -215,6 +225,10 @@ class Causal(Fifo):
 
     def unmet(self, channels: Channels) -> Unmet:
         return channels.unmet_of_past(self.pasts)
+
+    def overtaken(self, process: int, first: int, second: int, at: tuple[Any, Any]) -> None:
+        chain = map(self.run.text_key, chain_of_causes(self.run, int(first), int(second)))
+        self.witness(process, first, second, at=at, chain=chain)
 
     def conclude(self) -> None:
         """Where direct causes were not there, whole pasts say how many deliveries came too early."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.pipeline.audit.task.arrays import NEVER, Array, RunArrays
+from isthmus.trace.causality import Before, Place, Question, chains_of_causes
 
 _BLOCK = 1 << 16
 """Deliveries that are judged at a time, so that the matrices in between stay small."""
@@ -52,6 +53,34 @@ def closed_pasts(run: RunArrays, pasts: Array) -> Array:
         if np.array_equal(grown, pasts):
             return pasts
         pasts = grown
+
+
+def chain_of_causes(run: RunArrays, first: int, second: int) -> list[int]:
+    """The messages from a cause to its effect, each a direct cause of the next."""
+    [chain] = chains_of_causes([(first, second)], lambda questions: [_seen_before(run, each) for each in questions])
+    return chain
+
+
+def _seen_before(run: RunArrays, question: Question[int]) -> Before[int]:
+    _, first, message = question
+    if not run.placed[message]:
+        return Before(False)
+    chain, rank, sent_at = int(run.chain[message]), int(run.rank[message]), run.sent_at[message]
+    earlier = bool(run.chain[first] == chain and run.rank[first] < rank)
+    if sent_at < 0:
+        on_chain = run.on_chain[run.base[chain] : run.base[chain] + rank]
+        sent = on_chain[run.sent_at[on_chain] >= 0][-1:].tolist()
+        return Before(earlier, [Place(chain, int(run.rank[each]), each) for each in sent])
+    messages, index = run.deliveries[run.log_of_sender[run.sender[message]]]
+    messages = messages[index < sent_at]
+    top = np.full(run.chains, -1, np.int64)
+    np.maximum.at(top, run.chain[messages], run.rank[messages])
+    top[run.senders :] = -1  # what nobody sent had no causes
+    latest = [
+        Place(each, int(top[each]), int(run.on_chain[run.base[each] + top[each]]))
+        for each in np.flatnonzero(top >= 0).tolist()
+    ]
+    return Before(earlier or bool(np.any(messages == first)), latest)
 
 
 class Unmet(NamedTuple):
@@ -106,7 +135,7 @@ class Channels:
         places = self.first[run.placed[self.messages[self.first]]]
         messages = self.messages[places]
         chain, rank = run.chain[messages], run.rank[messages]
-        late = self.latest[self.offset[chain] + rank] >= places
+        late = self.latest[self.offset[chain] + rank] > places
         missing = ~late & (self.first_missing[chain] < rank)
         return Unmet(places[late], chain[late], places[missing], chain[missing])
 
@@ -122,16 +151,17 @@ class Channels:
 
     def _unmet_block(self, places: Array, pasts: Array) -> Unmet:
         past = pasts[self.messages[places]]
-        is_late = self.latest[self.offset + past] >= places[:, None]
+        # A circle may have a message in its own past. It stands at its own place, and nothing causes itself.
+        is_late = self.latest[self.offset + past] > places[:, None]
         late = is_late.any(axis=1)
         is_missing = self.first_missing < past
         missing = is_missing.any(axis=1) & ~late
         return Unmet(places[late], is_late[late].argmax(axis=1), places[missing], is_missing[missing].argmax(axis=1))
 
     def overtaken(self, chain: int, place: int) -> int:
-        """The first message of a chain that was delivered at a place or later."""
+        """The first message of a chain that was delivered after a place."""
         start, end = self.offset[chain], self.offset[chain] + self.run.base[chain + 1] - self.run.base[chain] + 1
-        reached = int(np.searchsorted(self.latest[start:end], place))
+        reached = int(np.searchsorted(self.latest[start:end], place, side="right"))
         return int(self.run.on_chain[self.run.base[chain] + reached - 1])
 
     def absent(self, chain: int) -> int:

@@ -1,0 +1,95 @@
+"""Every judge against a second opinion that was written from docs/trace-format.md alone: verdicts and counts.
+
+`ISTHMUS_EXECUTIONS=20000 pytest tests/pipeline/test_second_opinion.py --timeout 0` compares more executions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from follow_harness import arrival, can_be_followed, follow, is_finished
+from random_executions import execution
+from second_opinion import Opinion, opinion
+
+from isthmus.pipeline.audit.task.judge import audit_arrays, judges_of
+from isthmus.pipeline.campaign.rows import Numbers, run_arrays
+from isthmus.trace.oracles import judge
+from isthmus.trace.schema import Event, Report, Verdict
+
+if TYPE_CHECKING:
+    from conftest import Audits
+
+SEEDS = range(int(os.environ.get("ISTHMUS_EXECUTIONS", "600")))
+JUDGED = ("integrity", "agreement", "fifo", "causal", "total")
+
+
+@cache
+def executions() -> list[tuple[list[Event], dict[str, Opinion]]]:
+    rows = [execution(Random(seed)) for seed in SEEDS]
+    return [(events, opinion(events)) for events in rows]
+
+
+def said(verdicts: Iterable[Verdict]) -> dict[str, Opinion]:
+    return {
+        each.property: (each.verdict, each.checked, each.violations) for each in verdicts if each.property in JUDGED
+    }
+
+
+def test_the_second_opinion_has_less_than_150_lines_and_meets_every_verdict() -> None:
+    text = Path(__file__).parents[1].joinpath("support", "second_opinion.py").read_text()
+    assert text.count("\n") < 150
+    met = Counter((name, answer) for _, expected in executions() for name, (answer, _, _) in expected.items())
+    assert all(met[name, answer] > len(SEEDS) // 100 for name in JUDGED for answer in ("holds", "violated", "unknown"))
+
+
+def test_the_oracles_agree_with_the_second_opinion() -> None:
+    for seed, (events, expected) in enumerate(executions()):
+        assert said(judge(events, JUDGED).verdicts) == expected, f"seed {seed}"
+
+
+def test_the_audit_in_a_task_agrees_with_the_second_opinion() -> None:
+    for seed, (events, expected) in enumerate(executions()):
+        found = audit_arrays(run_arrays(undisputed(events), Numbers()), judges_of(JUDGED))
+        verdicts = [row for each in found for row in each.rows("r") if row["record"] == "verdict"]
+        answers = {row["property"]: (row["verdict"], row["checked"], row["violations"]) for row in verdicts}
+        assert answers == expected, f"seed {seed}"
+
+
+def undisputed(events: Sequence[Event]) -> list[Event]:
+    """What ingest leaves of rows that claim one place."""
+    claims: dict[tuple[str, str, int], set[Event]] = defaultdict(set)
+    for event in events:
+        claims[event.system, event.process, event.index].add(event)
+    return [event for _, rows in sorted(claims.items()) if len(rows) == 1 for event in rows]
+
+
+def test_following_agrees_with_the_second_opinion() -> None:
+    """All of it where a trace is finished. Elsewhere it may know less, and says nothing that is not so."""
+    compared: Counter[str] = Counter()
+    for seed, (events, expected) in enumerate(executions()):
+        random = Random(seed)
+        verdicts = said(follow(arrival(events, random), random).found.verdicts)
+        if is_finished(events):
+            assert verdicts == expected, f"seed {seed}"
+            compared["finished"] += 1
+        elif can_be_followed(events):
+            answers = {name: answer for name, (answer, _, _) in verdicts.items()}
+            assert all(answer in ("unknown", expected[name][0]) for name, answer in answers.items()), f"seed {seed}"
+            compared["unfinished"] += 1
+        else:  # another row for a place may come when the first was read, which then counts
+            assert "holds" not in [answer for answer, _, _ in verdicts.values()], f"seed {seed}"
+            compared["disputed"] += 1
+    assert min(compared.values()) > len(SEEDS) // 20, compared
+
+
+def test_both_audits_of_tables_agree_with_the_second_opinion(audits: Audits, by_numpy: Report, by_sql: Report) -> None:
+    runs = {run: opinion(events) for run, events in audits.runs.items() if run.startswith("x") and run[1:].isdigit()}
+    for report in (by_numpy, by_sql):
+        for run, expected in runs.items():
+            assert said(each for each in report.verdicts if each.run == run) == expected, f"seed {run[1:]}"
