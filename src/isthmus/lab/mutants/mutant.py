@@ -47,6 +47,7 @@ def mutant(
     where: ModuleType | None = None,
     breaks: Literal["fifo", "causal", "total"] = "causal",
     scenario: Scenario = "group",
+    among: dict[str, Mutant] = REGISTERED,
 ) -> Callable[[Function], Function]:
     """Write a mistake down: the decorated function takes the place of `of`.
 
@@ -54,9 +55,9 @@ def mutant(
     """
 
     def write_down(wrong: Function) -> Function:
-        assert name not in REGISTERED, f"there are two mutants {name}"
+        assert name not in among, f"there are two mutants {name}"
         first, _, _ = (inspect.getdoc(wrong) or "").partition("\n\n")
-        REGISTERED[name] = Mutant(name, breaks, " ".join(first.split()), (_patch(of, where, wrong),), scenario)
+        among[name] = Mutant(name, breaks, " ".join(first.split()), (_patch(of, where, wrong),), scenario)
         return wrong
 
     return write_down
