@@ -25,6 +25,7 @@ from isthmus.adapters.embedded import EmbeddedSystem
 from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, ProcessId
 from isthmus.core.message import Batch
+from isthmus.lab.benchmarks.core import rate_while
 from isthmus.ordering.acknowledged.member import AcknowledgingMember
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.loop import run
@@ -117,6 +118,19 @@ Taker: TypeAlias = Callable[[ProcessId], Callable[[Batch], None]]
 """Makes what takes the deliveries of one entity."""
 
 
+class Deliveries(Counter[ProcessId]):
+    """How many PDUs each entity has delivered."""
+
+    def taker(self, slot: ProcessId) -> Callable[[Batch], None]:
+        def take(batch: Batch) -> None:
+            self[slot] += len(batch.messages)
+
+        return take
+
+    def everywhere(self) -> int:
+        return min(self.values(), default=0)
+
+
 @asynccontextmanager
 async def system(
     contender: Contender, entities: int, loss: float, taker: Taker, **options: Any
@@ -142,29 +156,14 @@ async def _measured(contender: Contender, entities: int, loss: float, seconds: f
 
 async def _throughput(contender: Contender, entities: int, loss: float, seconds: float) -> float:
     """PDUs per second that everybody has delivered."""
-    delivered = Counter[ProcessId]()
-
-    def taker(slot: ProcessId) -> Callable[[Batch], None]:
-        def take(batch: Batch) -> None:
-            delivered[slot] += len(batch.messages)
-
-        return take
-
-    async with system(contender, entities, loss, taker) as running:
+    delivered = Deliveries()
+    async with system(contender, entities, loss, delivered.taker) as running:
 
         async def send(name: str) -> None:
             while True:
                 await running[name].send(PAYLOAD)
 
-        senders = [asyncio.ensure_future(send(name)) for name in running.processes]
-        await asyncio.sleep(seconds / 4)
-        before, started = min(delivered.values(), default=0), time.perf_counter()
-        await asyncio.sleep(seconds)
-        rate = (min(delivered.values(), default=0) - before) / (time.perf_counter() - started)
-        for sender in senders:
-            sender.cancel()
-        await asyncio.wait(senders)
-    return rate
+        return await rate_while(map(send, running.processes), delivered.everywhere, seconds / 4, seconds)
 
 
 async def _times(contender: Contender, entities: int, loss: float, seconds: float) -> tuple[str, list[float]]:
@@ -219,17 +218,10 @@ async def _endure(
     within: float,
     progress: Callable[[int], None],
 ) -> Endurance:
-    delivered = Counter[ProcessId]()
-
-    def taker(slot: ProcessId) -> Callable[[Batch], None]:
-        def take(batch: Batch) -> None:
-            delivered[slot] += len(batch.messages)
-
-        return take
-
+    delivered = Deliveries()
     options = {"trace": None if trace is None else str(trace), "trace_format": "parquet", "run": f"{protocol}-{pdus}"}
     started = time.perf_counter()
-    async with system(protocol, entities, loss, taker, make_driver=WatchedDriver, **options) as running:
+    async with system(protocol, entities, loss, delivered.taker, make_driver=WatchedDriver, **options) as running:
         drivers = [running[name].driver for name in running.processes]
 
         async def send(driver: MemberDriver, share: int) -> None:
@@ -240,7 +232,7 @@ async def _endure(
         async def report() -> None:
             while True:
                 await asyncio.sleep(1)
-                progress(min(delivered.values(), default=0))
+                progress(delivered.everywhere())
 
         reporting = asyncio.ensure_future(report())
         shares = [pdus // entities + (place < pdus % entities) for place in range(entities)]
@@ -248,7 +240,7 @@ async def _endure(
             async with asyncio.timeout(within + WITHIN):
                 await asyncio.gather(*map(send, drivers, shares))
         except TimeoutError:
-            done = min(delivered.values(), default=0)
+            done = delivered.everywhere()
             raise RuntimeProblem(
                 f"{protocol}: {done:,} PDUs are everywhere, and the rest not {WITHIN:g} s after the last was sent. "
                 "The log says whether an entity has ended."

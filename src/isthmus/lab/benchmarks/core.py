@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from heapq import heappop, heappush
 from random import Random
+from typing import Any
 
 from msgspec import Struct
 
@@ -140,14 +141,21 @@ async def _over_tcp(size: int) -> float:
                 await system[name].send(*payloads)
                 await asyncio.sleep(0)
 
-        senders = [asyncio.ensure_future(send(name)) for name in names]
-        await asyncio.sleep(MIN_SECONDS / 5)
-        before, started = counter.messages, time.perf_counter()
-        await asyncio.sleep(MIN_SECONDS)
-        rate = (counter.messages - before) / (time.perf_counter() - started)
-        for sender in senders:
-            sender.cancel()
-        await asyncio.wait(senders)
+        return await rate_while(map(send, names), lambda: counter.messages, MIN_SECONDS / 5, MIN_SECONDS)
+
+
+async def rate_while(
+    sending: Iterable[Coroutine[Any, Any, None]], count: Callable[[], int], warm_up: float, seconds: float
+) -> float:
+    """How many more there are per second while these coroutines run, which would never end by themselves."""
+    senders = [asyncio.ensure_future(each) for each in sending]
+    await asyncio.sleep(warm_up)
+    before, started = count(), time.perf_counter()
+    await asyncio.sleep(seconds)
+    rate = (count() - before) / (time.perf_counter() - started)
+    for sender in senders:
+        sender.cancel()
+    await asyncio.wait(senders)
     return rate
 
 
