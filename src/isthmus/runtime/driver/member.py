@@ -22,7 +22,7 @@ from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotStable
 from isthmus.runtime.transport.carrier import Carrier
 
-Confirms: TypeAlias = Literal["driver", "member", "application"]
+Confirms: TypeAlias = Literal["driver", "member"]
 """Who says that the application has finished with a batch; see `MemberDriver`."""
 
 CONSUMER_PATIENCE = 1.0
@@ -48,8 +48,7 @@ class MemberDriver(ProcessDriver):
 
     Deliveries go to `on_batch`, called synchronously, where one is given: the fast way. Otherwise they wait in
     `deliveries` to be iterated over. `confirms` says who finishes with a batch: the `driver`, after the call or when
-    the next one is taken; the `member` by itself, as soon as it hands it out; or the `application`, by `confirm`
-    whenever it likes: so gateways do, which answer for whole systems behind them.
+    the next one is taken; or the `member` by itself, as soon as it hands it out.
     """
 
     def __init__(

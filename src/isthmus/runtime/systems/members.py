@@ -49,7 +49,6 @@ async def start_member(
     listener: socket,
     *,
     on_batch: Callable[[Batch], None] | None = None,
-    confirms: Confirms | None = None,
     joining: bool = False,
     role: Role = "app",
     limits: Limits = DEFAULT_LIMITS,
@@ -57,14 +56,14 @@ async def start_member(
     make_driver: Callable[..., MemberDriver] = MemberDriver,
 ) -> MemberDriver:
     """Start one process of a system that broadcasts, listening on `listener`."""
-    confirmed_by: Confirms = confirms or ("driver" if on_batch is None else "member")
+    confirms: Confirms = "driver" if on_batch is None else "member"
 
     def make(mesh: Carrier) -> MemberDriver:
-        member = make_member(spec, process, joining, confirmed_by)
+        member = make_member(spec, process, joining, confirms)
         # Who follows a former process in its place owes nothing from before it came, even if nobody was there then.
         how: Beginning = "join" if joining or spec.life else "start"
         recorder = open_recorder(spec, process, how, None if joining else _first_view(spec, member), role)
-        driver = make_driver(member, mesh, recorder, on_batch=on_batch, confirms=confirmed_by)
+        driver = make_driver(member, mesh, recorder, on_batch=on_batch, confirms=confirms)
         if isinstance(mesh, Medium):
             mesh.on_lost = driver.kill
         return driver
