@@ -10,11 +10,12 @@ from random import Random
 import pytest
 from example_files import example_file
 from msgspec import structs
-from runtime_support import end_apart, run_test, until
+from runtime_support import PATIENCE, end_apart, run_test, soon, until
 
 from isthmus.core.ids import MILLISECOND, ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Addressed
 from isthmus.hierarchy.clusters.process import ClusterSettings
+from isthmus.runtime.host import Host
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import site_spec
 from isthmus.runtime.systems.clusters import ClusterDriver, ClusterSite
@@ -132,6 +133,31 @@ def test_a_system_in_parts_ends_when_nothing_is_heard_any_more(tmp_path: Path) -
 
     run_test(main())
     assert_causal(tmp_path)
+
+
+def test_told_twice_to_stop_it_waits_for_nobody() -> None:
+    """What was sent to processes that are gone is never acknowledged, so these would wait for as long as they may."""
+
+    async def main() -> list[str]:
+        shop = Shop("clusters-mixed", sites=2)
+        await shop.start()
+        here, there = shop.sites
+        for driver in there.drivers.values():
+            driver.kill("by the test")
+        host: Host[ClusterDriver] = Host(here.spec, stop_timeout=10 * PATIENCE)
+        host.processes = here.drivers
+        sender = next(iter(here.drivers.values()))
+        for slot in shop.slots:
+            await sender.send(slot, b"x")
+        running = asyncio.ensure_future(host.run())
+        host.stop()
+        await until(lambda: sender.refusal)
+        host.stop()
+        await soon(running)
+        assert len(host.unfinished()) == len(here.drivers)
+        return host.unfinished()
+
+    assert all(line.endswith("it stopped: told twice to stop") for line in run_test(main()))
 
 
 def test_a_sender_waits_for_credit_and_is_refused_when_the_system_ends() -> None:
