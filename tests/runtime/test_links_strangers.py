@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
+from warnings import catch_warnings, simplefilter
 
 import pytest
 from link_support import (
@@ -112,6 +114,26 @@ def test_silent_callers_are_few(caplog: pytest.LogCaptureFixture) -> None:
 
     run_test(scenario())
     assert sum("too many callers" in line for line in warnings(caplog)) == 1
+
+
+def test_a_call_that_comes_with_the_end_is_hung_up_on() -> None:
+    """However far the event loop has got with it."""
+
+    async def scenario(steps: int) -> None:
+        valencia, address = listening()
+        async with closing(valencia):
+            await asyncio.sleep(0)
+            with socket.create_connection(address):
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                valencia.links.abort()
+
+    with catch_warnings(record=True) as unclosed:
+        simplefilter("always", ResourceWarning)
+        for steps in range(8):
+            run_test(scenario(steps))
+        gc.collect()
+    assert [str(each.message) for each in unclosed] == []
 
 
 def test_a_link_that_is_ours_to_dial_takes_no_calls(caplog: pytest.LogCaptureFixture) -> None:

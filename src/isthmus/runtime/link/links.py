@@ -83,8 +83,7 @@ class Links:
     def open(self) -> None:
         """Begin to listen and to dial. Returns at once; `on_up` says what has come of it."""
         self._warn_of_plain_text()
-        if self._listener is not None:
-            self._start(self._accept(self._listener))
+        self._listen()
         for link, address in self._dialled.items():
             self._start(self._keep_dialling(self._links[link], address))
 
@@ -146,26 +145,41 @@ class Links:
 
     # Listening.
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                caller, where = await loop.sock_accept(listener)
-            except OSError as error:
-                log.warning("%s cannot take calls for its links right now: %s", self.name, error.strerror or error)
-                await asyncio.sleep(self._limits.longest_pause)
-                continue
-            if self._strangers < self._limits.strangers:
-                self._start(self._receive(caller, where_is(where)))
-            else:
+    def _listen(self) -> None:
+        if self._listener is not None and self._listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take a call. Nothing is awaited for it: whoever is cancelled just when a call has come would not close it."""
+        try:
+            caller, where = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("%s cannot take calls for its links right now: %s", self.name, error.strerror or error)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listener)
+            loop.call_later(self._limits.longest_pause, self._listen)
+            return
+        if self._strangers >= self._limits.strangers:
+            caller.close()
+            self._refuse(where_is(where), "too many callers have not said who they are")
+            return
+        caller.setblocking(False)
+        self._strangers += 1
+        receiving = self._start(self._receive(caller, where_is(where)))
+
+        def received(task: asyncio.Task[None]) -> None:
+            self._strangers -= 1
+            if task.cancelled():  # perhaps before its first step
                 caller.close()
-                self._refuse(where_is(where), "too many callers have not said who they are")
+
+        receiving.add_done_callback(received)
 
     async def _receive(self, caller: socket.socket, where: str) -> None:
         """See a caller through TLS and its hello, or hang up."""
         loop = asyncio.get_running_loop()
         connection = LinkConnection(str(self.name), self._limits, self._called)
-        self._strangers += 1
         try:
             async with asyncio.timeout(self._limits.connect):
                 options = self._tls_options(None if self._tls is None else self._tls.listening())
@@ -179,8 +193,6 @@ class Links:
             connection.abort()
             caller.close()
             raise
-        finally:
-            self._strangers -= 1
 
     def _called(self, connection: LinkConnection, hello: LinkHello) -> Link:
         """Which link a caller is for; `LinkError` where it may not be."""
@@ -217,10 +229,11 @@ class Links:
 
     # The end.
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self, timeout: float = 1.0) -> None:
         """Let the far ends have what was sent to them, for at most `timeout` seconds, then hang up."""
@@ -249,7 +262,8 @@ class Links:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        if self._listener is not None:
+        if self._listener is not None and self._listener.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
         return tasks
 
