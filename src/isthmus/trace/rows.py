@@ -118,11 +118,13 @@ def _next_line(file: IO[bytes], start: int, end: int | None) -> int:
     """Where the first line begins that does not begin before `start`."""
     position = start - 1
     file.seek(position)
-    while chunk := file.read(_STEP if end is None else min(_STEP, end - position)):
+    step = 1  # where a file is followed, every stretch begins with a line
+    while chunk := file.read(step if end is None else min(step, end - position)):
         found = chunk.find(b"\n")
         if found >= 0:
             return position + found + 1
         position += len(chunk)
+        step = _STEP
     return position
 
 

@@ -142,7 +142,7 @@ class _JsonLines:
         rows = _json_block(block)
         keys = Keys(*(list(map(attrgetter(name), rows.events)) for name in Keys.__struct_fields__))
         senseless = {}
-        if not _make_sense(keys):
+        if any(map(problem, rows.events)):
             senseless = {place: reason for place, reason in enumerate(map(problem, rows.events)) if reason is not None}
         bad = sorted([*rows.bad, *((rows.lines[place], reason) for place, reason in senseless.items())])
         where = f"{self.path}, line {{}} after byte {block.start}" if block.start else f"{self.path}, line {{}}"
@@ -223,7 +223,8 @@ def _looks_sound(batch: Any, keys: Keys) -> bool:
 def _make_sense(keys: Keys) -> bool:
     """Whether no row needs a closer look: of rows that differ in nothing but numbers, one stands for all.
 
-    Half the time of asking for the problem of each. A `view` row needs a closer look at columns that are not here.
+    Columns have to be made rows before they can be asked for their problems, so only few are. A `view` row needs a
+    closer look at columns that are not here.
     """
     names = ("run", "system", "process", "role", "event", "origin_system", "origin_process")
     kinds = set(zip(*(getattr(keys, name) for name in names), map(type, keys.origin_seq), strict=True))
