@@ -43,12 +43,7 @@ def trace(directory: Path, *, swapped: bool) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def _spark() -> None:
-    session.spark_session("local[2]", driver_memory="1g", shuffle_partitions=2)
-
-
-@pytest.mark.usefixtures("_spark")
+@pytest.mark.usefixtures("spark")
 def test_it_prints_the_object_of_the_contract(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -70,7 +65,7 @@ def test_it_prints_the_object_of_the_contract(
     } in report["violations"]
 
 
-@pytest.mark.usefixtures("_spark")
+@pytest.mark.usefixtures("spark")
 def test_only_what_is_expected_counts_for_the_exit_code(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -82,7 +77,7 @@ def test_only_what_is_expected_counts_for_the_exit_code(
     assert "10 events, 1 quarantined" in ended.out
 
 
-@pytest.mark.usefixtures("_spark")
+@pytest.mark.usefixtures("spark")
 def test_following_prints_each_violation_as_one_object_and_goes_on_where_it_was(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -14,12 +14,7 @@ from isthmus.pipeline import session
 CAUSAL = example_file("causal-group")
 
 
-@pytest.fixture(scope="module")
-def _spark() -> None:
-    session.spark_session("local[2]", driver_memory="1g", shuffle_partitions=2)
-
-
-@pytest.mark.usefixtures("_spark")
+@pytest.mark.usefixtures("spark")
 def test_every_failing_seed_replays_with_the_same_properties(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -40,7 +35,7 @@ def test_every_failing_seed_replays_with_the_same_properties(
         assert (replayed["properties"], replayed["replay"]) == (failure["properties"], failure["replay"])
 
 
-@pytest.mark.usefixtures("_spark")
+@pytest.mark.usefixtures("spark")
 def test_people_are_told_the_same_as_by_simulate_and_how_fast_it_was(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,8 +15,10 @@ from trace_files import all_rows, write_jsonl
 from isthmus.cli.main import main
 from isthmus.lab.standard import standard_group
 from isthmus.pipeline.audit import audit_traces
+from isthmus.pipeline.audit.sql.judge import SQL_JUDGES
 from isthmus.pipeline.audit.task.judge import JUDGES, Judge
 from isthmus.pipeline.audit.task.order import Channels
+from isthmus.pipeline.ingest import ingest
 from isthmus.pipeline.report import write_report
 from isthmus.simulator.campaign import run_seed
 from isthmus.trace.history import RunHistory
@@ -58,11 +60,11 @@ def _own_property(monkeypatch: pytest.MonkeyPatch) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-@pytest.fixture
-def traces(tmp_path: Path) -> Path:
-    (tmp_path / "traces").mkdir()
-    write_jsonl(tmp_path / "traces" / "rows.jsonl", all_rows(small("much")))
-    return tmp_path / "traces"
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("much")
+    ingest(spark, [write_jsonl(directory / "rows.jsonl", all_rows(small("much")))], directory / "table")
+    return directory / "table"
 
 
 def test_the_oracles_judge_simulated_runs_by_it() -> None:
@@ -71,30 +73,35 @@ def test_the_oracles_judge_simulated_runs_by_it() -> None:
     assert "which is enough" in next(each.why for each in outcome.report.violations if each.property == OWN)
 
 
-def test_the_audit_judges_it_where_it_is_expected_as_the_oracles_do(spark: SparkSession, traces: Path) -> None:
-    report = audit_traces(spark, [traces], expected=[OWN], engine="numpy")
+def test_the_audit_judges_it_where_it_is_expected_as_the_oracles_do(spark: SparkSession, table: Path) -> None:
+    report = audit_traces(spark, [table], expected=[OWN], engine="numpy")
     assert [each for each in report.verdicts if each.property == OWN] == judge(all_rows(small("much")), [OWN]).verdicts
     assert report.verdict(OWN) == "violated"
-    assert OWN not in {each.property for each in audit_traces(spark, [traces]).verdicts}
+    assert OWN not in {each.property for each in audit_traces(spark, [table]).verdicts}
 
 
-def test_it_is_unknown_to_an_engine_whose_table_has_no_judge_of_it(spark: SparkSession, traces: Path) -> None:
-    assert audit_traces(spark, [traces], expected=[OWN], engine="sql").verdict(OWN) == "unknown"
+def test_it_is_unknown_to_an_engine_whose_table_has_no_judge_of_it(
+    spark: SparkSession, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other in SQL_JUDGES.keys() - {"integrity"}:  # they take half a minute, and are not asked here
+        monkeypatch.delitem(SQL_JUDGES, other)
+    report = audit_traces(spark, [table], expected=[OWN], engine="sql")
+    assert (report.verdict("integrity"), report.verdict(OWN)) == ("holds", "unknown")
 
 
 @pytest.mark.usefixtures("spark")
 def test_the_command_fails_when_it_is_expected_and_violated(
-    traces: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["isthmus", "audit", str(traces), "--expect", OWN])
+    monkeypatch.setattr(sys, "argv", ["isthmus", "audit", str(table), "--expect", OWN])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
     assert "which is enough" in capsys.readouterr().out
 
 
-def test_the_report_shows_what_it_means_and_a_picture(spark: SparkSession, traces: Path, tmp_path: Path) -> None:
-    write_report(spark, [traces], tmp_path / "report.html", expected=[OWN])
+def test_the_report_shows_what_it_means_and_a_picture(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    write_report(spark, [table], tmp_path / "report.html", expected=[OWN])
     page = (tmp_path / "report.html").read_text()
     assert "nobody delivers much" in page
     assert f"{OWN}, violated at" in page
