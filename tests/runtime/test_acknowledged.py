@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from patience import seconds
 from runtime_support import run_test, run_with_children, soon
 from site_support import JoinedPair
 from test_processes import children, delivered_sets, has_delivered
@@ -90,6 +91,7 @@ def test_survivors_of_a_kill_re_form_the_cluster_and_agree(protocol: Protocol, t
             suspect_after=500 * MILLISECOND,
             heartbeat=10 * MILLISECOND,
             window_messages=1024,
+            start_within=seconds(30),
             kind="acknowledged",
             own=AcknowledgedSpec(protocol=protocol, loss=0.02),
         )
@@ -149,7 +151,9 @@ def test_gateways_work_on_a_medium_as_on_any_system(tmp_path: Path) -> None:
 
 def test_an_entity_that_loses_the_hub_ends_as_a_crash_and_says_so() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:2], "total", kind="acknowledged", own=AcknowledgedSpec(protocol="to"))
+        spec, listeners = plan(
+            NAMES[:2], "total", kind="acknowledged", own=AcknowledgedSpec(protocol="to"), start_within=seconds(30)
+        )
         spec, hub = await provide_medium(spec)
         assert hub is not None
         starting = (start_member(spec, slot, listener) for slot, listener in enumerate(listeners.values()))

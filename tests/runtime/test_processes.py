@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from children import NAMES, children
+from patience import seconds
 from runtime_support import PATIENCE, run_with_children
 
 from isthmus.adapters.embedded import Child, main, plan
@@ -36,7 +37,13 @@ def test_survivors_of_a_kill_go_on_and_agree(tmp_path: Path) -> None:
     """kill -9 in the middle of load from everybody: the others deliver the same set, and nothing of theirs is lost."""
 
     async def scenario() -> None:
-        spec, listeners = plan(NAMES, trace=str(tmp_path), suspect_after=500 * MILLISECOND, window_messages=2048)
+        spec, listeners = plan(
+            NAMES,
+            trace=str(tmp_path),
+            suspect_after=500 * MILLISECOND,
+            window_messages=2048,
+            start_within=seconds(30),
+        )
         async with children(spec) as system:
             p1, victim, p3, p4 = [await system.start(name, "busy", listeners[name]) for name in NAMES]
             survivors = (p1, p3, p4)
@@ -74,7 +81,7 @@ def test_sigterm_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
     """One busy member is stopped in full flight; all it accepted is delivered by those who stay."""
 
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:3], trace=str(tmp_path), window_messages=2048)
+        spec, listeners = plan(NAMES[:3], trace=str(tmp_path), window_messages=2048, start_within=seconds(30))
         async with children(spec) as system:
             sender = await system.start("p1", "busy", listeners["p1"])
             others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]
@@ -94,7 +101,7 @@ def test_sigterm_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
 
 def test_a_child_whose_application_returns_leaves_in_good_order() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:2])
+        spec, listeners = plan(NAMES[:2], start_within=seconds(30))
         async with children(spec) as system:
             stays = await system.start("p2", "quiet", listeners["p2"])
             brief = await system.start("p1", "brief", listeners["p1"])
@@ -109,7 +116,7 @@ def test_a_child_whose_application_returns_leaves_in_good_order() -> None:
 
 def test_a_child_whose_application_fails_says_so_and_exits_1() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:1])
+        spec, listeners = plan(NAMES[:1], start_within=seconds(30))
         async with children(spec) as system:
             child = await system.start("p1", "broken", listeners["p1"])
             assert await child.ended() == 1
@@ -120,7 +127,7 @@ def test_a_child_whose_application_fails_says_so_and_exits_1() -> None:
 
 def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:3])
+        spec, listeners = plan(NAMES[:3], start_within=seconds(30))
         async with children(spec) as system:
             sender = await system.start("p1", "busy", listeners["p1"], stop_timeout=0.3)
             others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]
@@ -139,7 +146,7 @@ def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -
 
 def test_a_second_signal_cuts_leaving_short() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:3])
+        spec, listeners = plan(NAMES[:3], start_within=seconds(30))
         async with children(spec) as system:
             sender = await system.start("p1", "busy", listeners["p1"], stop_timeout=10 * PATIENCE)
             others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]
