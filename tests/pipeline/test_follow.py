@@ -21,13 +21,15 @@ import pytest
 from follow_harness import is_finished
 from killed_query import PATIENCE, batches_in, child, stop_in, wait_until
 from known_mistakes import invented, large, relayed, repeated
+from pyspark.errors import PySparkException
 from source_harness import Trickle
 from trace_files import all_rows, executions, write_jsonl
 
-from isthmus.pipeline.follow import follow
+from isthmus.pipeline.follow import STARTS, follow, watch
 from isthmus.pipeline.follow.files import GrowingFiles, pieces, read_packed, unpack
 from isthmus.pipeline.follow.judge import FOLLOWED
 from isthmus.pipeline.follow.record import Batch, Summary
+from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.oracles import judge
 from isthmus.trace.parquet import arrow_schema
 from isthmus.trace.schema import TraceError, Violation
@@ -195,3 +197,37 @@ def test_killed_in_a_batch_and_between_batches_every_violation_is_told_once(
     assert Counter((each["run"], each["property"]) for each in printed) == {
         (each.run, each.property): each.violations for each in verdicts if each.violations
     }
+
+
+class SlowWorker:
+    """A query whose Python worker does not start in time until the third try; then it ends by itself."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.stops = 0
+
+    def start(self) -> SlowWorker:
+        self.starts += 1
+        return self
+
+    def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 - Spark's name
+        if self.starts < 3:
+            raise PySparkException("[STREAM_FAILED] terminated with exception: Python worker failed to connect back.")
+        return True
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def test_a_query_whose_worker_was_slow_to_start_is_started_again() -> None:
+    query = SlowWorker()
+    watch(query.start, lambda: True)
+    assert (query.starts, query.stops) == (3, 3)
+
+
+def test_a_query_whose_worker_never_starts_is_given_up_in_words() -> None:
+    query = SlowWorker()
+    query.starts = -STARTS
+    with pytest.raises(SparkProblem, match="failed to connect back"):
+        watch(query.start, lambda: True)
+    assert query.starts == 0

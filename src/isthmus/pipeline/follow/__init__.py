@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MOST_STATES = 8
 """Partitions of the state store, one per core up to this. Runs are spread over them; each is a task in every batch."""
+STARTS = 5
+"""How often a query is started before a machine counts as too busy for it."""
 _LOOK_SECONDS = 0.2
 _STATE = StructType([StructField("snapshot", BinaryType())])
 _FOUND = StructType([StructField("run", StringType()), StructField("found", BinaryType())])
@@ -77,18 +79,34 @@ def follow(
     writer = _found(spark, given, max_held, properties).writeStream.foreachBatch(take).outputMode("update")
     writer = writer.option("checkpointLocation", str(checkpoint / "spark"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{trigger_seconds} seconds")
-    query: Any = None
-    try:
+
+    def start() -> Any:
         with _settings(spark):
-            query = writer.start()
-        while not query.awaitTermination(_LOOK_SECONDS) and look(record.summary):
-            pass
-    except SPARK_FAILURES as error:
-        raise _in_words(error) from error
-    finally:
-        if query is not None:
-            _stop(query)
+            return writer.start()
+
+    watch(start, lambda: look(record.summary))
     return record
+
+
+def watch(start: Callable[[], Any], look: Callable[[], bool]) -> None:
+    """Start a query, and see it through until `look` says False or nothing is left to read.
+
+    Spark gives a Python worker of a stream ten seconds to start, a limit that no setting moves; on a busy machine that
+    can be too little. Such a query is started again: its checkpoint says how far it was.
+    """
+    for left in reversed(range(STARTS)):
+        query: Any = None
+        try:
+            query = start()
+            while not query.awaitTermination(_LOOK_SECONDS) and look():
+                pass
+            return
+        except SPARK_FAILURES as error:
+            if not left or "failed to connect back" not in str(error):
+                raise _in_words(error) from error
+        finally:
+            if query is not None:
+                _stop(query)
 
 
 def _found(spark: SparkSession, paths: list[str], max_held: int, properties: Followed) -> DataFrame:
