@@ -18,4 +18,4 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, victim: Victim)
     assert not outcome.report.violations, outcome.report.violations[0].why
     assert {verdict.verdict for verdict in outcome.report.verdicts} == {"holds"}
     assert all(verdict.checked for verdict in outcome.report.verdicts if verdict.property != "same-view")
-    assert all(kill.flowing < 20 * SECOND for kill in outcome.kills)
+    assert all(kill.flowing < seconds(20) * SECOND for kill in outcome.kills)

@@ -14,12 +14,13 @@ from msgspec import Struct
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos
 from isthmus.lab.benchmarks.wan import Watch
 from isthmus.lab.harness.deaths import flowing_again
+from isthmus.lab.harness.os_process import SLOWNESS
 from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.trace.schema import Event
 
 RUN = "demo"
 VICTIM = "g1"
-STABLE_WITHIN = 40.0
+STABLE_WITHIN = 40.0 * SLOWNESS
 """Seconds for everything that was sent to become stable everywhere, after the kill and the end of the load."""
 
 

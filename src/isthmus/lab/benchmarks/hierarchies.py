@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import Nanos
 from isthmus.hierarchy.daisy.generation import VIEWS
-from isthmus.lab.harness.os_process import Ports
+from isthmus.lab.harness.os_process import Ports, silence
 from isthmus.lab.harness.sites import Share, Sites
 from isthmus.runtime.transport.address import LOOPBACK
 from isthmus.simulator.run import promised
@@ -26,7 +26,7 @@ from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
 
 SYSTEM = "shop"
-HEARTBEAT, SUSPECT_AFTER = "50ms", "2s"
+HEARTBEAT, SUSPECT_AFTER = "50ms", silence(2000)
 """A machine with other things to do must not make a process look dead that is only waiting its turn."""
 RATE = 10.0
 """Messages per second and process, before answers."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from isthmus.core.ids import Nanos
 from isthmus.lab.benchmarks.hierarchies import Kill, Outcome, noticed_at, outcome_of
 from isthmus.lab.harness.deaths import STANDSTILL, flowing_again
+from isthmus.lab.harness.os_process import silence
 from isthmus.lab.harness.sites import FAR, NEAR, WAIT, JoinedSites, Layout
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event
@@ -23,7 +24,7 @@ RATE = 30.0
 """Messages per second and process."""
 BEFORE = 60
 """Messages of the other system that every process delivers before each kill, and after the last."""
-SUSPECT_AFTER = "1s"
+SUSPECT_AFTER = silence(1000)
 GROUPS: Mapping[str, Sequence[str]] = {"a": ("p1", "p2", "p3"), "b": ("p4", "p5", "p6"), "doors": ("g1", "g2", "g3")}
 VICTIMS = ("p1", "g1")
 """The server of `a` and of all; then that of `doors`, which is the sequencer of its side."""

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import SECOND, Nanos
 from isthmus.lab.harness.deaths import flowing_again
+from isthmus.lab.harness.os_process import SLOWNESS, silence
 from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout
 from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
@@ -28,12 +29,12 @@ VICTIMS: tuple[Victim, ...] = ("gateway", "sequencer", "site")
 
 RATE = 60.0
 """Messages per second and process: some are under way at every moment, and hundreds of kills can still be judged."""
-SUSPECT_AFTER = "500ms"
+SUSPECT_AFTER = silence(500)
 BEFORE = 0.6
 """Seconds of undisturbed traffic before each kill."""
-AFTER = 2.5
+AFTER = 2.5 * min(SLOWNESS, 6)
 """Seconds until a killed gateway is started anew."""
-STABLE_WITHIN = 60.0
+STABLE_WITHIN = 60.0 * SLOWNESS
 LAST: Nanos = 10 * SECOND
 """How long after its return a standstill is put down to the death of a site, unless it dies again."""
 

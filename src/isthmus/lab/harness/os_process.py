@@ -13,8 +13,18 @@ from random import Random
 import isthmus
 from isthmus.runtime.transport.address import LOOPBACK
 
-PATIENCE = 30.0
+SLOWNESS = float(os.environ.get("ISTHMUS_PATIENCE", "1"))
+"""How many times as long things may take as on a quick machine with nothing else to do; tests measure it."""
+PATIENCE = 30.0 * SLOWNESS
 """Seconds after which a child that does not answer counts as stuck."""
+
+
+def silence(milliseconds: int) -> str:
+    """How long somebody is silent before it is suspected, as a topology file says it: longer on a slow machine, where
+    a live process may not get its turn, but not so long that nothing would be noticed in a test."""
+    return f"{round(milliseconds * min(SLOWNESS, 6))}ms"
+
+
 LOOK_EVERY = 0.1
 """Seconds between two looks at what other processes have done."""
 

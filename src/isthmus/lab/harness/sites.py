@@ -48,7 +48,7 @@ from isthmus.topology.wiring import all_links
 
 NEAR = "madrid"
 FAR = "valencia"
-WAIT = 60.0
+WAIT = 2 * PATIENCE
 """Seconds after which something that is waited for will not come; none of it takes that long on a free machine."""
 
 
