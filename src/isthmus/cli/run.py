@@ -110,7 +110,9 @@ async def _run(
             ids = {name: site.names.id(system.name, name) for name in listeners}
             await host.start({name: application.start(ids[name], listener) for name, listener in listeners.items()})
             if listeners:
-                err.print(f"isthmus: {system.name} runs: {', '.join(listeners)}", markup=False)
+                # Not by `err`: to load what prints tables takes 0.1 s, and a second on a busy machine, in which nobody
+                # hears of processes that have only just begun.
+                print(f"isthmus: {system.name} runs: {', '.join(listeners)}", file=sys.stderr, flush=True)
             await host.run(_work(application, host, load, seconds))
     finally:
         for listener in listeners.values():
