@@ -23,6 +23,7 @@ BENCHMARKS = (
     Command("mutants", _ALL, "bench.mutants:bench", "After how many seeds each mistake of the catalogue is caught."),
     Command("wan", _ALL, "bench.wan:bench", "What 1, 2, 4 and 8 links carry between two sites over emulated lines."),
     Command("kills", _ALL, "bench.kills:bench", "How soon messages flow again after kill -9 at one of two sites."),
+    Command("starts", _ALL, "bench.starts:bench", "Whether anybody is excluded at birth on a busy machine."),
     Command("audit", _ALL, "bench.audit:bench", "The audit beside reading and sorting the same table."),
     Command("source", _ALL, "bench.source:bench", "The streaming source beside Spark's own file streams."),
     Command("hierarchies", _ALL, "bench.hierarchies:bench", "Daisies with servers killed, joined ones, and clusters."),
