@@ -9,10 +9,10 @@ MINUTES ?= 60
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test extras lint format bench soak clean
+.PHONY: help setup demo test test-real extras lint format bench soak clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup:
 	@scripts/setup
@@ -20,8 +20,12 @@ setup:
 demo: setup ## two sites over an emulated WAN with 1, 2 and 4 links, a gateway killed, with verdicts
 	$(BIN)/isthmus demo
 
-test: lint ## lint, then all tests on all cores
+test: lint ## lint, then the tests on all cores, but for the long ones
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+test-real: ## long tests with real processes: kills, live runs, the demo
+	@scripts/setup real
+	$(BIN)/pytest -m real -n $(WORKERS) --dist worksteal
 
 extras: setup ## the wheel with each extra, installed by pip into an empty environment
 	scripts/extras

@@ -16,6 +16,7 @@ PROMISED = {"integrity", "agreement", "fifo", "causal", "same-view"}
 MEMBERS = [f"{site}.{member}" for site in ("madrid", "valencia") for member in ("g1", "g2", "p1", "p2")]
 
 
+@pytest.mark.real
 def test_demo_survives_the_death_of_a_gateway_and_says_so(tmp_path: Path) -> None:
     short = ("--seconds", 1, "--rate", 100, "--links", 1, "--links", 2)
     trace = tmp_path / "trace"

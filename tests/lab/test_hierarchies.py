@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from runtime_support import run_with_children
 
 from isthmus.lab.benchmarks.hierarchies import FOUNDERS, Outcome, run_changing, run_clusters, run_daisy
@@ -21,6 +22,7 @@ def assert_holds(outcome: Outcome) -> None:
     assert all(verdict.checked for verdict in outcome.report.verdicts if verdict.property != "same-view")
 
 
+@pytest.mark.real
 def test_a_server_of_a_daisy_is_killed_under_load(tmp_path: Path) -> None:
     """Three groups of four. The next server of the group sees to what the first had not passed on."""
     outcome = run_with_children(run_daisy(tmp_path, ("a1",), ("abc",), rate=4, deliveries=DELIVERIES), WITHIN)
@@ -29,12 +31,14 @@ def test_a_server_of_a_daisy_is_killed_under_load(tmp_path: Path) -> None:
     assert 0 < kill.noticed < kill.flowing
 
 
+@pytest.mark.real
 def test_three_layers_of_clusters_in_three_os_processes(tmp_path: Path) -> None:
     outcome = run_with_children(run_clusters(tmp_path, rate=8, deliveries=DELIVERIES), WITHIN)
     assert_holds(outcome)
     assert (outcome.processes, outcome.os_processes) == (12, 3)
 
 
+@pytest.mark.real
 def test_groups_split_when_others_come_and_even_out_when_their_server_is_killed(tmp_path: Path) -> None:
     """daisy, Sect. 3.1, Fig. 4, with messages flowing all the time; the victim is the topmost server."""
     outcome = run_with_children(run_changing(tmp_path, rate=4, deliveries=5), WITHIN)
@@ -44,6 +48,7 @@ def test_groups_split_when_others_come_and_even_out_when_their_server_is_killed(
     assert any(FOUNDERS[0] in group for group in outcome.changes[0].groups)
 
 
+@pytest.mark.real
 def test_a_gateway_of_a_daisy_that_is_joined_is_killed_under_load(tmp_path: Path) -> None:
     """It is the sequencer of its side and the server of its local group: a new epoch, a new server, nothing missing."""
     outcome = run_with_children(run_joined(tmp_path, ("g1",), deliveries=20), WITHIN)

@@ -12,6 +12,7 @@ from isthmus.core.ids import SECOND
 from isthmus.lab.benchmarks.kills import VICTIMS, Victim, kill_again_and_again
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, victim: Victim) -> None:
     outcome = run_with_children(kill_again_and_again(tmp_path, victim, rounds=2), within=seconds(80))

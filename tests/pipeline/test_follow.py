@@ -153,6 +153,7 @@ def following(traces: Path, checkpoint: Path, output: Path) -> Iterator[subproce
         yield process
 
 
+@pytest.mark.real
 @pytest.mark.timeout(5 * PATIENCE)
 def test_killed_in_a_batch_and_between_batches_every_violation_is_told_once(
     spark: SparkSession, tmp_path: Path

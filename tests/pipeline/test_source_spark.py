@@ -52,6 +52,7 @@ def rows_of(batch: DataFrame) -> list[dict[str, Any]]:
     return sorted((row.asDict() for row in batch.collect()), key=lambda row: (row["rank"], row["id"]))
 
 
+@pytest.mark.real
 def test_a_live_run_of_two_sites_never_shows_a_row_before_its_cause(
     spark: SparkSession, events: list[Event], tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def command(mode: str, limit: int, *arguments: Path) -> list[str]:
     return [sys.executable, str(CHILD), mode, str(limit), *map(str, arguments)]
 
 
+@pytest.mark.real
 @pytest.mark.timeout(4 * PATIENCE)
 def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
     spark: SparkSession, events: list[Event], tmp_path: Path
