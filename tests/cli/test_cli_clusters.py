@@ -38,13 +38,16 @@ def test_check_shows_the_tree(isthmus: Isthmus) -> None:
     assert "topmost" in told.out
 
 
-def test_simulate_says_what_is_held_and_why_when_a_run_leaves_the_model(isthmus: Isthmus) -> None:
+def test_simulate_says_what_is_missing_and_held_and_why_when_a_process_crashed(isthmus: Isthmus) -> None:
     played = isthmus("simulate", CRASH, "--runs", "6", "--jobs", "1", "-o", "json")
     assert played.code == 0
-    assert played.json["outside"] == len(played.json["left_the_model"]) > 0
-    assert any(" holds " in each["unfinished"] for each in played.json["left_the_model"])
+    assert (played.json["left_out"], played.json["violated"]) == (0, 0)
+    assert played.json["faults"]["crash"] > 0
+    assert played.json["unpromised"]["after a crash"] > 0
+    assert any(" holds " in each["held"] for each in played.json["held_after_a_crash"])
     told = isthmus("simulate", CRASH, "--runs", "6", "--jobs", "1")
-    assert "has crashed, and clusters promise nothing then (the causal gap)" in told.out
+    assert "of clusters in which a process crashed" in told.out
+    assert "verdicts left out: 0" in told.out
     assert "which waits until message" in told.out
 
 

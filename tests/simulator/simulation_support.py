@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from random import Random
 
 from example_files import EXAMPLES, example_file
@@ -31,13 +30,7 @@ class FaultyGroup:
     Everybody broadcasts every `chatter` nanoseconds; 0 is a quiet group.
     """
 
-    def __init__(
-        self,
-        size: int,
-        plan: FaultPlan,
-        spare: Callable[[Collection[int]], bool] = lambda slots: True,
-        chatter: Nanos = 0,
-    ) -> None:
+    def __init__(self, size: int, plan: FaultPlan, chatter: Nanos = 0) -> None:
         names = Directory([ProcessName("s", f"p{slot}") for slot in range(size)])
         self.size = size
         self.sometimes = Sometimes()
@@ -50,7 +43,7 @@ class FaultyGroup:
             self.world.start(host)
             if chatter:
                 self._chatter(host, chatter)
-        self.nemesis = Nemesis(self.world, range(size), plan, self.revived.append, spare)
+        self.nemesis = Nemesis(self.world, range(size), plan, self.revived.append)
         self.nemesis.schedule()
 
     def _chatter(self, host: Host, every: Nanos) -> None:
@@ -67,6 +60,3 @@ class FaultyGroup:
     def cut_lines(self) -> set[tuple[int, int]]:
         everybody = range(self.size)
         return {(a, b) for a in everybody for b in everybody if self.world.network.is_cut(a, b)}
-
-    def latest_view(self) -> View:
-        return max((host.view for host in self.world.hosts.values() if host.view), key=lambda view: view.number)

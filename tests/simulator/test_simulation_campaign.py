@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from known_holes import news
 from simulation_support import example
 
 from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed, run_seeds
-from isthmus.simulator.run import Outcome, promised_by
+from isthmus.simulator.run import promised_by
 from isthmus.simulator.systems.table import expected
 from isthmus.topology.file import parse
 
@@ -18,23 +19,17 @@ RARE = {"crash in a view change", "coordinators competed", "proposal taken over"
 """Met once in tens of runs: a sample of sixty may miss them."""
 
 
-def explain(file: str, outcome: Outcome) -> str:
-    reasons = [violation.why for violation in outcome.report.violations[:3]] + [outcome.stuck, outcome.broken]
-    return f"isthmus simulate {file} --seed {outcome.seed} --runs 1: {'; '.join(filter(None, reasons))}"
-
-
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
 def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(order: str) -> None:
     text, file = example(f"{order}-group")
     cases: Counter[str] = Counter()
     deliveries = 0
-    failures = []
+    failures: list[str] = []
     for seed in SEEDS:
         outcome = run_seed((text, file), seed)
         cases.update(outcome.sometimes)
         deliveries += outcome.deliveries
-        if outcome.violated:
-            failures.append(explain(file, outcome))
+        failures += news([outcome], f"isthmus simulate {file}")
         judged = {verdict.property: verdict.verdict for verdict in outcome.report.verdicts}
         assert judged == dict.fromkeys(promised_by(parse(text, file).promise()), "holds") or outcome.violated
     assert not failures, "\n".join(failures)

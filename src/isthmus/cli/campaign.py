@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, progress_bar
+from isthmus.cli.console import (
+    HOLDS,
+    VIOLATED,
+    HolesOption,
+    Output,
+    OutputOption,
+    err,
+    fail,
+    out,
+    print_json,
+    progress_bar,
+)
 from isthmus.cli.spark import MasterOption, MemoryOption
 
 if TYPE_CHECKING:
@@ -29,20 +40,22 @@ def campaign(
     trace: Annotated[
         Path | None, typer.Option(help="Keep the traces as Parquet in this new directory.", metavar="DIR")
     ] = None,
+    known_holes: HolesOption = None,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate many seeds on Spark and audit their traces in the same job. Failing seeds come with their replay."""
-    from isthmus.cli.seeds import mistake_of, result_of, show, simulated
+    from isthmus.cli.seeds import failed, holes_of, mistake_of, result_of, show, simulated
     from isthmus.simulator.campaign import Player
 
     wanted = seeds_of(seeds)
     loaded = simulated(topology, mutant)
+    holes = holes_of(known_holes)
     player = Player((topology.read_text(), str(topology)), mistake_of(mutant))
     account, seconds = _run(player, wanted, trace, master, memory)
     speed = account.runs / seconds
-    result = result_of(account, loaded, topology, mutant)
+    result = result_of(account, loaded, topology, mutant, holes)
     result |= {
         "seeds": seeds,
         "events": account.events,
@@ -54,7 +67,7 @@ def campaign(
     else:
         show(result)
         out.print(f"{account.events:,} events audited; {seconds:,.0f} s, {speed:,.1f} seeds/s")
-    return VIOLATED if account.failures else HOLDS
+    return VIOLATED if failed(result) else HOLDS
 
 
 def seeds_of(text: str) -> range:

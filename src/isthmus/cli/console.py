@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
@@ -67,6 +68,12 @@ class Output(StrEnum):
     JSON = "json"
 
 
+HolesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--known-holes", help="Runs that fail by an entry of this list are counted, and do not fail.", metavar="FILE"
+    ),
+]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")]
 
 

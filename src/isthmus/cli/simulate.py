@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.console import HOLDS, VIOLATED, CommandError, Output, OutputOption, out, print_json, tracked
+from isthmus.cli.console import (
+    HOLDS,
+    VIOLATED,
+    CommandError,
+    HolesOption,
+    Output,
+    OutputOption,
+    out,
+    print_json,
+    tracked,
+)
 
 
 def simulate(
@@ -24,36 +34,38 @@ def simulate(
             help="Leave out the checks of every process after each of its steps: 7 times faster at n = 32.",
         ),
     ] = False,
+    known_holes: HolesOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate with faults. A failing run prints its seed and the command that replays it, byte for byte."""
-    from isthmus.cli.seeds import SHOWN_FAILURES, account_of, mistake_of, result_of, show, simulated
+    from isthmus.cli.seeds import SHOWN_FAILURES, account_of, failed, holes_of, mistake_of, result_of, show, simulated
     from isthmus.simulator.campaign import run_seeds
     from isthmus.trace.account import Account
 
     loaded = simulated(topology, mutant)
     source = (topology.read_text(), str(topology))
     account = Account()
-    left: list[dict[str, object]] = []
+    holes = holes_of(known_holes)
+    held: list[dict[str, object]] = []
     try:
         seeds, mistake = range(seed, seed + runs), mistake_of(mutant)
         outcomes = run_seeds(source, seeds, mistake=mistake, trace=trace, check=not no_invariants, jobs=jobs)
         for outcome in tracked(outcomes, runs, "simulating"):
             account.add(account_of(outcome))
-            if outcome.outside:
-                left.append({"seed": outcome.seed, "why": outcome.outside, "unfinished": outcome.stuck})
+            if outcome.unpromised.held:
+                held.append({"seed": outcome.seed, "held": outcome.unpromised.held})
     except OSError as error:
         raise CommandError(
             f"--trace {trace}: {error.strerror or error}; choose a directory that can be written"
         ) from error
-    result = result_of(account, loaded, topology, mutant) | {"left_the_model": left, "invariants": not no_invariants}
+    result = result_of(account, loaded, topology, mutant, holes)
+    result |= {"held_after_a_crash": held, "invariants": not no_invariants}
     if output is Output.JSON:
         print_json(result)
     else:
         show(result)
         if no_invariants:
             out.print("invariants were not checked")
-        for each in left[:SHOWN_FAILURES]:
-            reason = f"{each['why']}; {each['unfinished']}" if each["unfinished"] else each["why"]
-            out.print(f"  seed {each['seed']}: {reason}", markup=False)
-    return VIOLATED if account.failures else HOLDS
+        for each in held[:SHOWN_FAILURES]:
+            out.print(f"  seed {each['seed']}: {each['held']}", markup=False)
+    return VIOLATED if failed(result) else HOLDS

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from isthmus.lab.holes import NO_HOLES, Holes
 from isthmus.simulator.campaign import Source, run_seed
 from isthmus.simulator.run import Outcome
-from isthmus.simulator.systems.table import expected
+from isthmus.simulator.systems.table import expected, never_happened
 from isthmus.topology.file import parse
+from isthmus.topology.model import Topology
 
 GROUPS = ("fifo-group", "causal-group", "total-group")
 JOINED = (
@@ -40,8 +42,8 @@ JOINED = (
 Not `star`: it is there for its latency, and delivers on receipt, so that a process may crash with what nobody else has.
 """
 
-CLUSTERS = ("clusters-two-layers", "clusters-fig-2", "clusters-mixed")
-"""Both deliveries, two and three layers. Not `clusters-crash`, which is there to leave the model."""
+CLUSTERS = ("clusters-two-layers", "clusters-fig-2", "clusters-mixed", "clusters-crash")
+"""Both deliveries, two and three layers; and relays that crash, after which nothing is promised to arrive."""
 
 ACKNOWLEDGED = ("to-hall", "po-hall", "to-joined")
 """Both protocols on their media, with losses of up to 30 % at every entity; and both joined with a group."""
@@ -64,28 +66,48 @@ CHUNK = 8
 
 
 class Tally(Struct):
-    """What came of one topology. `outside` counts runs that left the model, in which nothing is promised."""
+    """What came of one topology. `known` counts failing runs that the list of holes explains, by cause; `failures` are
+    those that it does not. `judged` counts runs with a verdict, that is, all of them.
+    """
 
     name: str
     file: str
-    expected: list[str]
+    topology: Topology
+    holes: Holes
     runs: int = 0
+    judged: int = 0
     deliveries: int = 0
-    outside: int = 0
     sometimes: Counter[str] = field(default_factory=Counter)
+    unpromised: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
     failures: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         self.runs += 1
+        self.judged += bool(outcome.report.verdicts or outcome.violated)
         self.deliveries += outcome.deliveries
-        self.outside += bool(outcome.outside)
         self.sometimes.update(outcome.sometimes)
-        if outcome.violated:
+        self.unpromised.update(outcome.missing)
+        if cause := self.holes.explain(outcome.failed, outcome.causes):
+            self.known[cause] += 1
+        elif outcome.violated:
             self.failures.append(outcome)
+
+    @property
+    def expected(self) -> list[str]:
+        return expected(self.topology)
 
     def never(self) -> list[str]:
         """The rare cases that should have been reached and were not."""
         return [case for case in self.expected if not self.sometimes[case]]
+
+    def never_happened(self) -> list[str]:
+        """The faults that the file asks for, that should have happened often by now, and that never did."""
+        return never_happened(self.sometimes, self.runs, self.topology)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.failures or self.never_happened() or self.runs != self.judged)
 
 
 def sources(examples: Path) -> list[Source]:
@@ -100,6 +122,7 @@ def soak(
     first_seed: int,
     runs: int,
     jobs: int,
+    holes: Holes = NO_HOLES,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[list[Tally]]:
@@ -107,7 +130,7 @@ def soak(
 
     After `seconds` nothing new is begun, and what is under way is finished.
     """
-    tallies = [Tally(Path(file).stem, file, expected(parse(text, file))) for text, file in files]
+    tallies = [Tally(Path(file).stem, file, parse(text, file), holes) for text, file in files]
     end = None if seconds is None else clock() + seconds
     work = _turns(first_seed, runs, len(files))
     if jobs == 1:

@@ -26,6 +26,7 @@ Scenario: TypeAlias = Literal[
     "mixed cuts",
     "answers",
     "restarts",
+    "last gateways",
     "clusters",
     "coordinators",
     "daisy",
@@ -93,7 +94,7 @@ duration = "1500ms"
 workload = { rate = 10, size = [16, 64], burst = 4, reply = 0.1 }
 network = { delay = { mean = "1ms" } }
 links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
-faults = { crashes = 8, joins = 8, link-cuts = 2 }
+faults = { crashes = 4, joins = 8, link-cuts = 2 }
 """
 
 _CUTS = """
@@ -123,6 +124,13 @@ links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
 faults = { restarts = 2, link-cuts = 2, crashes = 1, joins = 1 }
 """
 
+_LAST = """
+[simulation]
+duration = "200ms"
+workload = { rate = 20, size = [16, 64] }
+faults = { crashes = 1 }
+"""
+
 _CHATTER = """
 [simulation]
 duration = "400ms"
@@ -135,7 +143,7 @@ _WILT = """
 duration = "400ms"
 workload = { rate = 8, size = [16, 32], burst = 3, reply = 0.2, reply-depth = 5 }
 network = { delay = { mean = "2ms" }, loss = 0.1, duplication = 0.05, reordering = 0.1 }
-faults = { crashes = 9, cuts = 2 }
+faults = { crashes = 3, cuts = 2 }
 """
 
 _JOINED_DAISIES = """
@@ -155,7 +163,7 @@ duration = "300ms"
 workload = { rate = 15, size = [16, 32], burst = 3, reply = 0.1 }
 network = { delay = { mean = "2ms" }, loss = 0.1, reordering = 0.1 }
 links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
-faults = { crashes = 4, cuts = 2, link-cuts = 2 }
+faults = { crashes = 1, cuts = 2, link-cuts = 2 }
 """
 
 _HALL = """
@@ -222,7 +230,7 @@ def standard_join(scenario: Scenario) -> Source:
     In `turnover` gateways come and go until nobody is left who was there at the beginning. Where it says `cuts`, links
     fail and come back under load and nothing else does, so that messages of one origin go by one link after another. In
     `answers` links are quicker than the systems that they join, so that an answer is back before its question is
-    everywhere.
+    everywhere. In `last gateways` each side has one, and one process of each side crashes.
     """
     causal, fifo = _join("a", "b", "causal"), _join("a", "b", "fifo")
     line = causal + _join("b", "c", "causal")
@@ -243,6 +251,7 @@ def standard_join(scenario: Scenario) -> Source:
         )
         + causal
         + _RESTARTS,
+        "last gateways": _sites("causal", "causal", gateways=1) + causal + _LAST,
         "answers": _slow_pair("causal", gateways=2, more=', "p3", "p4"') + causal + _SETS + _ANSWERS,
     }
     return texts[scenario], f"standard {scenario} join"

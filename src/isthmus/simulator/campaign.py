@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from isthmus.simulator.checks.holders import Unpromised
 from isthmus.simulator.run import Outcome, Run
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
@@ -77,7 +78,10 @@ def _raised(seed: int, error: Exception) -> Outcome:
         report=Report(runs=1, events=0, verdicts=[], violations=[]),
         stuck="",
         broken=f"raised {what}, in {place.name}, line {place.lineno} of {Path(place.filename).name}",
-        outside="",
+        early="",
+        causes={},
+        unpromised=Unpromised(),
+        excused=(),
         sometimes={},
         deliveries=0,
         steps=0,

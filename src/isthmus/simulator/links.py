@@ -13,7 +13,7 @@ from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.member import GatewayMember
-from isthmus.simulator.checks.links import LinkWatch
+from isthmus.simulator.checks.links import EpochWatch, LinkWatch
 from isthmus.simulator.network import FRAME_OVERHEAD
 from isthmus.simulator.world import Host, World
 from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork
@@ -33,11 +33,13 @@ class Link:
         line: LinkNetwork,
         rng: Random,
         watch: LinkWatch,
+        epochs: EpochWatch,
     ) -> None:
         self.world = world
         self.id = link
         self.slots = slots
         self._watch = watch
+        self._epochs = epochs
         self.bytes_sent = [0, 0]
         self.frames_sent = [0, 0]
         self._line = line
@@ -126,6 +128,7 @@ class Link:
     def send(self, source: ProcessId, pdu: LinkPdu) -> None:
         end = 0 if self._host(0).id == source else 1
         self._watch.sent(self.id, end, pdu)
+        self._epochs.sent(self.id, end, pdu, self.world.now)
         if self._connected is None:
             return
         if self._cuts or self._stalled or self._queued:

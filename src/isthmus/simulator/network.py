@@ -36,6 +36,8 @@ class Network:
         self._busy_until: dict[tuple[int, int], Nanos] = {}
         self._last_arrival: dict[tuple[int, int], Nanos] = {}
         self._cut: dict[tuple[int, int], int] = {}
+        self.longest_wait: dict[int, Nanos] = {}
+        """By slot: how long, at the most, a PDU of it had to wait for those before it on its line, and for itself."""
         self._calm = faults == NetworkFaults() and bandwidth is None
 
     # Faults, switched on and off by the nemesis
@@ -53,10 +55,6 @@ class Network:
 
     def is_cut(self, source: int, destination: int) -> bool:
         return (source, destination) in self._cut
-
-    @property
-    def has_cuts(self) -> bool:
-        return bool(self._cut)
 
     # PDUs
 
@@ -96,6 +94,8 @@ class Network:
         bits = 8 * (len(body_of(pdu)) + FRAME_OVERHEAD)
         leaves = max(now, self._busy_until.get(line, 0)) + bits * SECOND // self._bandwidth
         self._busy_until[line] = leaves
+        if leaves - now > self.longest_wait.get(line[0], 0):
+            self.longest_wait[line[0]] = leaves - now
         return leaves
 
     def _in_order(self, line: tuple[int, int], arrival: Nanos) -> Nanos:

@@ -10,22 +10,23 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from random import Random
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.share import WINDOW
 from isthmus.ordering.orders.order import ORDERS
-from isthmus.simulator.checks.links import LinkWatch
-from isthmus.simulator.checks.sometimes import Sometimes
+from isthmus.simulator.checks.holders import Unpromised, crashed_in, what_is_missing
+from isthmus.simulator.checks.links import EpochWatch, LinkWatch, TooManyEpochs
+from isthmus.simulator.checks.sometimes import FAULTS, Sometimes
 from isthmus.simulator.checks.stability import too_early
 from isthmus.simulator.faults.plan import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import Link
 from isthmus.simulator.network import Network
 from isthmus.simulator.systems.group import JOIN_WINDOW
 from isthmus.simulator.systems.table import KINDS
-from isthmus.simulator.world import Host, World
+from isthmus.simulator.world import Host, WentRound, World
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import all_links
 from isthmus.trace.oracles import judge
@@ -36,6 +37,12 @@ from isthmus.trace.writer import MemorySink, ProcessLog, Sink, open_log
 
 RECOVERY: Nanos = 8 * SECOND
 """How long a run may take, after the last fault, to deliver everything and fall silent."""
+
+SHOWN_REASONS = 5
+
+SILENCE: Nanos = 2 * SECOND
+"""A run that has not finished, and in which no process has left a row for this long, will not finish. Where it takes
+long to suspect somebody, four times that."""
 
 
 def promised_by(order: OrderName, *, views: bool = True) -> tuple[str, ...]:
@@ -70,24 +77,63 @@ def judge_parts(topology: Topology, events: Sequence[Event]) -> Report:
 
 
 class Outcome(Struct, frozen=True):
-    """What one run came to. `stuck` says in words what never finished, `broken` what was seen to go wrong on the way.
+    """What one run came to. `stuck` says in words what never finished, `broken` what was seen to go wrong on the way,
+    `early` what was called stable too early.
 
-    `outside` says how the run left the model in which something is promised; then nothing in it counts as violated.
+    `report` is what the oracles read from its rows. `unpromised` counts what is missing that nobody can promise, and
+    `excused` are the violated properties of which that is all. `causes` says what happened to the run that protocols
+    do not survive yet, by the names of `checks/causes.py`: it tells failures apart and excuses none.
     """
 
     seed: int
     report: Report
     stuck: str
     broken: str
-    outside: str
+    early: str
+    causes: dict[str, str]
+    unpromised: Unpromised
+    excused: tuple[str, ...]
     sometimes: dict[str, int]
     deliveries: int
     steps: int
     virtual_time: Nanos
 
     @property
+    def failed(self) -> tuple[str, ...]:
+        """What is wrong with it, by name: properties, then `stuck`, `stable` and `broken`."""
+        return (*self.properties, *self.beside)
+
+    @property
+    def properties(self) -> list[str]:
+        """What the rows violate."""
+        return [each.property for each in self.report.violated if each.property not in self.excused]
+
+    @property
+    def beside(self) -> list[str]:
+        """What is wrong that the rows of any run could not tell."""
+        words = {"stuck": self.stuck, "stable": self.early, "broken": self.broken}
+        return [name for name, said in words.items() if said]
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """How many messages a living process has not got that nobody could promise it, by reason."""
+        return self.unpromised.counts()
+
+    @property
+    def reasons(self) -> list[str]:
+        """The same in words: the first few witnesses, then what is not in the rows."""
+        witnesses = [each.why for each in self.report.violations if each.property not in self.excused]
+        others = (self.broken, self.early, self.stuck and f"stuck: {self.stuck}")
+        return witnesses[:SHOWN_REASONS] + [reason for reason in others if reason]
+
+    @property
     def violated(self) -> bool:
-        return not self.outside and bool(self.report.violated or self.stuck or self.broken)
+        return bool(self.failed)
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """How many faults of each kind took place."""
+        return {kind: self.sometimes[kind] for kind in FAULTS if self.sometimes.get(kind)}
 
 
 class Run:
@@ -109,8 +155,8 @@ class Run:
         self._logs: list[ProcessLog] = []
         network = self.simulation.network
         faults = NetworkFaults(network.loss, network.duplication, network.reordering)
-        line = Network(Random(f"network {seed}"), network.delay, network.bandwidth, faults, self.sometimes)
-        self.world = World(self.names, line, self.sometimes, check=check)
+        network_line = Network(Random(f"network {seed}"), network.delay, network.bandwidth, faults, self.sometimes)
+        self.world = World(self.names, network_line, self.sometimes, check=check)
         self.links: list[Link] = []
         self.world.send_on_link = self._send_on_link
         self.systems = [
@@ -118,14 +164,17 @@ class Run:
             for system in topology.systems
         ]
         if self.simulation.faults.swarm:
-            line.faults = self.systems[0].nemesis.plan.network
+            network_line.faults = self.systems[0].nemesis.plan.network
         slots = {name: slot for slot, name in enumerate(self.names.slots)}
         wires = all_links(topology)
-        watch = LinkWatch([link.join for link in wires], JOIN_WINDOW if tight else WINDOW, self.sometimes)
+        joins = [link.join for link in wires]
+        watch = LinkWatch(joins, JOIN_WINDOW if tight else WINDOW, self.sometimes)
+        self._epochs = EpochWatch(joins, self.world.causes)
         for number, link in enumerate(wires):
             ends = (slots[link.near], slots[link.far])
             rng = Random(f"link {seed} {number}")
-            self.links.append(Link(self.world, number, ends, self.simulation.line(link.near, link.far), rng, watch))
+            line = self.simulation.line(link.near, link.far)
+            self.links.append(Link(self.world, number, ends, line, rng, watch, self._epochs))
         self.link_cuts: tuple[LinkCut, ...] = draw_link_cuts(
             Random(f"link faults {seed}"),
             self.simulation.faults,
@@ -133,10 +182,9 @@ class Run:
             self._links_by_site(),
             self.simulation.duration,
         )
+        self._by_slot = {slot: system for system in self.systems for slot in system.slots}
         self.world.on_end = self._ended
-        if self.links:
-            self.world.on_view = self._check_links
-        self._outside = ""
+        self.world.on_view = self._viewed
 
     def play(self) -> Outcome:
         """The whole run."""
@@ -153,27 +201,45 @@ class Run:
                 system.nemesis.heal()
             for link in self.links:
                 link.mend_for_good()
-            stuck = self._recover()
+            self._epochs.settle(self.world.now)
+            unfinished = self._recover()
         except AssertionError as error:
-            stuck, broken = "", f"invariant broken at {self.world.now} ns: {error}"
+            unfinished, broken = {}, f"invariant broken at {self.world.now} ns: {error}"
+        except (TooManyEpochs, WentRound) as error:
+            unfinished = {"": f"went round at {self.world.now} ns: {error}"}
+        self._note_causes()
         for host in self.world.living() if not broken else ():
             assert host.recorder is not None
             host.recorder.ended("end", "", self.world.now)
         for log in self._logs:
             log.close()
         events = self.sink.events
-        broken = broken or too_early(events)
+        crashed = crashed_in(events, self._frail)
+        held = "; ".join(words for system, words in unfinished.items() if system in crashed)
+        stuck = next((words for system, words in unfinished.items() if system not in crashed), "")
         for kind in dict.fromkeys(system.kind for system in self.topology.systems):
             broken = broken or KINDS[kind].check(events)
         deliveries = sum(event.event == "deliver" and event.role == "app" for event in events)
         if not deliveries and self.simulation.workload.rate:
             stuck = stuck or "nothing was delivered, so the run shows nothing: raise its rate or its duration"
+        report = judge_parts(self.topology, events)
+        excused: tuple[str, ...] = ()
+        unpromised = Unpromised(held=held)
+        if report.verdict("agreement") == "violated":
+            unpromised, otherwise = what_is_missing(
+                events, journals=self._journals, promises=self._promises(), crashed=crashed
+            )
+            unpromised = structs.replace(unpromised, held=held)
+            excused = () if otherwise else ("agreement",)
         return Outcome(
             seed=self.seed,
-            report=judge_parts(self.topology, events),
+            report=report,
             stuck=stuck,
             broken=broken,
-            outside=self._outside,
+            early="" if broken else too_early(events),
+            causes=dict(self.world.causes),
+            unpromised=unpromised,
+            excused=excused,
             sometimes=dict(self.sometimes),
             deliveries=deliveries,
             steps=self.world.steps,
@@ -192,7 +258,7 @@ class Run:
     def _cut_links(self, cut: LinkCut) -> None:
         if self.world.now >= self.simulation.duration:
             return
-        self.sometimes.reach("link cut")
+        self.sometimes.reach("site cut" if cut.of_a_site else "link cut")
         for link in cut.links:
             self.links[link].cut()
         self.world.at(cut.until, self._mend_links, cut)
@@ -202,8 +268,14 @@ class Run:
             self.links[link].mend()
 
     def _ended(self, host: Host) -> None:
+        self._by_slot[slot_of(host.id)].ended(host)
+        self._epochs.disturb(self.world.now)
         self._check_links(host)
-        self._outside = self._outside or next(filter(None, (system.beyond_the_model() for system in self.systems)), "")
+
+    def _viewed(self, host: Host) -> None:
+        self._by_slot[slot_of(host.id)].viewed(host)
+        self._epochs.disturb(self.world.now)
+        self._check_links(host)
 
     def _check_links(self, host: Host) -> None:
         """A process has ended, or is in a new view: links that end at it may be affected."""
@@ -214,9 +286,16 @@ class Run:
 
     # Logs and the end
 
+    def _run_of(self, system: str) -> str:
+        return self.topology.run_of(f"seed-{self.seed}", system)
+
+    def _promises(self) -> dict[str, str]:
+        """The order that each part of the topology is meant to keep, by the run that it records under."""
+        return {self._run_of(part[0]): self.topology.promise(part) for part in self.topology.parts()}
+
     def _log(self, process: ProcessId, role: Role) -> Recorder:
         name = self.names.name(process)
-        run = self.topology.run_of(f"seed-{self.seed}", name.system)
+        run = self._run_of(name.system)
         if self._trace is not None:
             log = open_log(self._trace, "jsonl", run, name.system, name.process, role, self.names)
             log.sink = Tee(self.sink, log.sink)
@@ -225,20 +304,44 @@ class Run:
         self._logs.append(log)
         return Recorder(process, log)
 
-    def _recover(self) -> str:
-        """Run until nothing is left to do. Returns what is, if it takes too long."""
+    def _note_causes(self) -> None:
+        """What the systems are in at the end, and what was seen on the lines."""
+        waits = self.world.network.longest_wait
+        for system, simulated in zip(self.topology.systems, self.systems, strict=True):
+            simulated.note_causes()
+            longest = max((waits.get(slot, 0) for slot in simulated.slots), default=0)
+            if longest > system.suspect_after:
+                words = f"a PDU of {system.name} took {longest / SECOND:.1f} s to leave"
+                self.world.causes.note("repeats-swamp", words)
+
+    @property
+    def _frail(self) -> set[str]:
+        """The systems that promise nothing to arrive once a process has crashed."""
+        return {system.name for system in self.topology.systems if not KINDS[system.kind].survives_crashes}
+
+    @property
+    def _journals(self) -> set[str]:
+        return {system.name for system in self.topology.systems if system.journal is not None}
+
+    def _recover(self) -> dict[str, str]:
+        """Run until nothing is left to do. Returns what is, by system, if it takes too long or nothing moves."""
         deadline = self.world.now + RECOVERY
+        silence = max(SILENCE, *(4 * system.suspect_after for system in self.topology.systems))
+        rows, moved_at = 0, self.world.now
         while True:
             for system in self.systems:
-                # Again and again: a group may find only now that it has gone on without a gateway.
-                system.revive_gateways()
+                # Again and again: a group may find only now that it has gone on without somebody.
+                system.revive()
             unfinished = self._unfinished()
-            if not unfinished or self.world.now >= deadline:
+            if (written := sum(log.next_index for log in self._logs)) != rows:
+                rows, moved_at = written, self.world.now
+            if not unfinished or self.world.now >= min(deadline, moved_at + silence):
                 return unfinished
             self.world.run_until(self.world.now + 50 * MILLISECOND)
 
-    def _unfinished(self) -> str:
-        return next(filter(None, (system.unfinished() for system in self.systems)), "")
+    def _unfinished(self) -> dict[str, str]:
+        named = zip(self.topology.systems, self.systems, strict=True)
+        return {system.name: words for system, simulated in named if (words := simulated.unfinished())}
 
 
 class Tee:

@@ -14,20 +14,28 @@ from isthmus.trace.schema import Answer
 
 
 class Failure(Struct, frozen=True):
-    """A seed that fails: the properties that its run violates, if it is these, and reasons in words."""
+    """A seed that fails: the properties that its run violates, if it is these, and reasons in words.
+
+    `beside` names what else is wrong with it, that no trace can tell; `causes` what happened to it that is known to end
+    badly.
+    """
 
     seed: int
     properties: list[str]
     reasons: list[str]
+    beside: list[str] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
 
 
 class Account(Struct):
-    """What came of `runs` seeds. `outside` counts runs that left the model, in which nothing is promised."""
+    """What came of `runs` seeds. Every run is judged, or has failed before it could be: `judged` counts both."""
 
     runs: int = 0
+    judged: int = 0
     events: int = 0
     deliveries: int = 0
-    outside: int = 0
+    unpromised: dict[str, int] = field(default_factory=dict)
+    """Messages that a living process has not got and that nobody could promise it, by reason."""
     verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
     """Property to answer to the number of runs."""
     sometimes: dict[str, int] = field(default_factory=dict)
@@ -47,7 +55,8 @@ class Account(Struct):
         self.runs += other.runs
         self.events += other.events
         self.deliveries += other.deliveries
-        self.outside += other.outside
+        self.judged += other.judged
+        self.unpromised = dict(Counter(self.unpromised) + Counter(other.unpromised))
         for judged, answers in other.verdicts.items():
             self.verdicts[judged] = dict(Counter(self.verdicts.get(judged, {})) + Counter(answers))
         self.add_cases(other.sometimes)

@@ -124,10 +124,9 @@ def trial(options: DaisyOptions, at_once: int, runs: int, progress: Callable[[],
         (system,) = run.systems
         system.nemesis = AtOnce(run.world, system.slots, at_once, seed)
         outcome = run.play()
-        # Also of a run that has left the model of its option: what is lost there is what the option costs.
-        if outcome.report.violated or outcome.stuck or outcome.broken:
-            found = [violation.why for violation in outcome.report.violations]
-            reasons.append(next(iter([*found, outcome.stuck, outcome.broken])))
+        # Also what nobody could promise, because all holders are gone, counts here: it is what the option costs.
+        if outcome.violated or outcome.missing:
+            reasons.append(next(iter([*(each.why for each in outcome.report.violations), *outcome.reasons])))
         progress()
     return Trial(at_once, runs, len(reasons), reasons[0] if reasons else "")
 

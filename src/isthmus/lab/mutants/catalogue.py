@@ -1,4 +1,4 @@
-"""Mutants: the protocols with one thing wrong, each of which the simulator must catch.
+"""Mutants: the protocols, and what tries them, with one thing wrong, each of which the simulator must catch.
 
 A checker that has never caught anything proves nothing. Every entry replaces one or two functions of the protocol
 code for the length of a `with` block; `isthmus bench mutants` prints after how many seeds each was caught, and a
@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 # Each of these files writes down its mutants when it is imported.
-from isthmus.lab.mutants import acknowledged, clusters, group, joins, restarts  # noqa: F401
+from isthmus.lab.mutants import acknowledged, clusters, group, joins, nemesis, restarts  # noqa: F401
 from isthmus.lab.mutants.daisy import changes, joined, on_receipt, recipients, servers  # noqa: F401
 from isthmus.lab.mutants.mutant import REGISTERED, Mutant, alive
 

@@ -17,7 +17,11 @@ from isthmus.trace.schema import Event, Report, Verdict, Violation
 
 
 class Told(Protocol):
-    """What whoever played a run says of it. `report` is its own opinion; it names the properties that are promised."""
+    """What whoever played a run says of it. `report` is its own opinion; it names the properties that are promised.
+
+    `excused` are properties that are violated only by what nobody can promise, which `missing` counts; `beside` names
+    what is wrong that no trace can tell.
+    """
 
     @property
     def report(self) -> Report: ...
@@ -26,7 +30,15 @@ class Told(Protocol):
     @property
     def broken(self) -> str: ...
     @property
-    def outside(self) -> str: ...
+    def early(self) -> str: ...
+    @property
+    def beside(self) -> Sequence[str]: ...
+    @property
+    def excused(self) -> Sequence[str]: ...
+    @property
+    def causes(self) -> Mapping[str, str]: ...
+    @property
+    def missing(self) -> Mapping[str, int]: ...
     @property
     def sometimes(self) -> Mapping[str, int]: ...
     @property
@@ -57,8 +69,8 @@ def play_seeds(player: Player, seeds: Sequence[int], trace: Path | None = None) 
             account.add(_play(player, seed, kept if trace is not None else None))
         except Exception as error:  # a campaign of a million seeds must not end because one of them is strange
             reason = str(error).partition("\n")[0]
-            failure = Failure(seed, [], [f"it could not be judged: {type(error).__name__}: {reason}"])
-            account.add(Account(runs=1, failures=[failure]))
+            failure = Failure(seed, [], [f"it could not be judged: {type(error).__name__}: {reason}"], ["broken"])
+            account.add(Account(runs=1, judged=1, failures=[failure]))
     if trace is not None and kept:
         write_part(trace / f"seeds-{seeds[0]}-{seeds[-1]}.parquet", kept)
     return account
@@ -69,32 +81,33 @@ def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
     told, events = played.outcome, played.events
     if kept is not None:
         kept.extend(events)
-    account = Account(runs=1, events=len(events), deliveries=told.deliveries, outside=bool(told.outside))
+    account = Account(runs=1, judged=1, events=len(events), deliveries=told.deliveries, unpromised=dict(told.missing))
     account.add_cases(told.sometimes)
     promised: dict[str, list[Verdict]] = {}
     for verdict in told.report.verdicts:
         promised.setdefault(verdict.run, []).append(verdict)
     violated: list[str] = []
     reasons: list[str] = []
-    differ: list[str] = []
+    differing: list[str] = []
     for run, verdicts in promised.items():  # every connected part of a topology is a run of its own
         audited = judge_rows([row for row in events if row.run == run], [each.property for each in verdicts])
         for judged, answer in audited.verdicts.items():
             account.add_verdict(judged, answer)
-        wrong = [judged for judged, answer in audited.verdicts.items() if answer == "violated" and not told.outside]
+        answers = audited.verdicts.items()
+        wrong = [judged for judged, answer in answers if answer == "violated" and judged not in told.excused]
         violated += [judged for judged in wrong if judged not in violated]
         reasons += _first_of_each(each for each in audited.violations if each.property in wrong)
-        differ += [
+        differing += [
             f"two judges differ about {each.property}: {audited.verdicts[each.property]} says the audit, "
             f"{each.verdict} says the simulator"
             for each in verdicts
             if audited.verdicts[each.property] != each.verdict
         ]
-    if not told.outside:
-        reasons += [reason for reason in (told.broken, told.stuck and f"stuck: {told.stuck}") if reason]
-    reasons += differ
+    reasons += [reason for reason in (told.broken, told.early, told.stuck and f"stuck: {told.stuck}") if reason]
+    reasons += differing
     if violated or reasons:
-        account.failures.append(Failure(seed, violated, reasons))
+        beside = [*told.beside, *(["judges"] if differing else [])]
+        account.failures.append(Failure(seed, violated, reasons, beside, list(told.causes)))
     return account
 
 

@@ -20,6 +20,7 @@ CASES: Final = {
     "crash inside a multicast": "a process crashed when only some destinations had been sent to",
     "crash after delivery": "a process crashed after it delivered and before it sent anything",
     "crash in a view change": "a process crashed while a view change was under way",
+    "quorum lost": "a view was left with fewer members than a quorum",
     "exclusion": "a live process was excluded and stopped",
     "leave": "a process left in good order",
     "join": "a process joined a running system",
@@ -36,8 +37,10 @@ CASES: Final = {
     "coordinators competed": "a member had promised a higher ballot already",
     "proposal taken over": "a coordinator met a proposal accepted under an earlier ballot",
     "link cut": "a link between systems was cut",
+    "site cut": "all links of a site were cut at once",
     "gateway crashed": "a gateway crashed",
     "sequencer crashed": "the first gateway of a system crashed",
+    "last gateway gone": "a join was left without any gateway on one side",
     "gateway came back": "a new process took the place of a gateway that was gone",
     "gateway left": "a gateway left in good order while messages flowed",
     "server crashed": "the server of a group in a daisy crashed",
@@ -53,6 +56,25 @@ CASES: Final = {
     "back-pressure": "a process had messages and no credit",
     "relay": "a message was relayed from one cluster to the next",
 }
+
+FAULTS: Final = (
+    "crash",
+    "quorum lost",
+    "partition",
+    "cut",
+    "slow",
+    "leave",
+    "join",
+    "link cut",
+    "site cut",
+    "site died",
+    "gateway crashed",
+    "gateway left",
+    "sequencer crashed",
+    "last gateway gone",
+    "server crashed",
+)
+"""Those of the cases that are faults, or what a fault hit: counted when it has happened, not when it was drawn."""
 
 
 class Sometimes(Counter[str]):

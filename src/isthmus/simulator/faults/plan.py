@@ -1,7 +1,6 @@
 """Fault plans: everything that will go wrong in one run, as one named struct, drawn from one seed before it starts.
 
-A plan says what is to happen and when; whether it may happen is the nemesis's to decide when the time comes, because
-a group promises nothing once it has lost its quorum (docs/design/group.md, Assumptions).
+A plan says what is to happen and when; the nemesis carries it out as it stands.
 """
 
 from __future__ import annotations
@@ -72,11 +71,12 @@ class Leave(Struct, frozen=True):
 
 
 class LinkCut(Struct, frozen=True):
-    """Nothing passes over these links, in either direction."""
+    """Nothing passes over these links, in either direction; they may be all links of a site."""
 
     at: Nanos
     until: Nanos
     links: tuple[LinkId, ...]
+    of_a_site: bool = False
 
 
 class FaultPlan(Struct, frozen=True):
@@ -146,11 +146,13 @@ def draw_link_cuts(
 ) -> tuple[LinkCut, ...]:
     """Cuts of single links, and of all links of a site at once; some too short to be noticed by anybody."""
     cuts = []
-    for most, choices in ((faults.link_cuts, [(link,) for link in links]), (faults.site_cuts, list(by_site))):
+    single, whole = [(link,) for link in links], list(by_site)
+    for most, choices, of_a_site in ((faults.link_cuts, single, False), (faults.site_cuts, whole, True)):
         count = most
         if faults.swarm:
             count = rng.randint(1, most) if most and rng.random() < 0.5 else 0
         for _ in range(count if choices else 0):
             at = rng.randrange(duration)
-            cuts.append(LinkCut(at, at + rng.randrange(50 * MILLISECOND, 1000 * MILLISECOND), rng.choice(choices)))
+            until = at + rng.randrange(50 * MILLISECOND, 1000 * MILLISECOND)
+            cuts.append(LinkCut(at, until, rng.choice(choices), of_a_site))
     return tuple(cuts)

@@ -126,8 +126,8 @@ class AddressedSystem(ABC):
             else:
                 begin(name, slot)
 
-    def revive_gateways(self) -> None:  # noqa: B027 - there is nothing to override
-        """There are none."""
+    def revive(self) -> None:  # noqa: B027 - there is nothing to override
+        """Nobody comes back."""
 
     def unfinished(self) -> str:
         """What is held, and why; failing that, what else is not done; empty when everything is."""
@@ -162,7 +162,3 @@ class AddressedSystem(ABC):
 
 def no_batches(host: Host, batch: Batch) -> None:
     raise TypeError(f"{host.id} delivers messages, not batches")
-
-
-def nobody_comes_back(slot: int) -> None:
-    raise TypeError(f"nobody comes back in slot {slot}")

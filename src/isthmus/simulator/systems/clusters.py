@@ -1,8 +1,8 @@
 """A simulated system of clusters: its processes, their application, and what goes wrong with them.
 
 Processes write to single processes and answer in chains. The network loses, duplicates, reorders and is cut for a
-while; all that is within the model. A crash is not: it leaves a causal gap, and then the run says what is held, and
-why (docs/design/clusters.md, "A crash").
+while, and everything arrives. A crash leaves a causal gap: nothing out of order is delivered, but what waits for a
+message that is gone waits for ever, and the run says what that is, and why (docs/design/clusters.md, "A crash").
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from isthmus.simulator.systems.addressed import (
     AddressedSystem,
     Writer,
     no_batches,
-    nobody_comes_back,
 )
 from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
 from isthmus.simulator.workload import window_for
@@ -41,21 +40,15 @@ class ClusterApplication(AddressedApplication):
 
 
 class ClusterNemesis(Nemesis):
-    """Faults of a system without views. A crash always leaves the model, so it is made to hurt: it hits relays."""
+    """Faults of a system without views. A crash always leaves a gap, so it is made to hurt: it hits relays."""
 
     def __init__(self, world: World, slots: list[int], plan: FaultPlan, relays: list[int]) -> None:
-        super().__init__(world, slots, plan, revive=nobody_comes_back)
+        super().__init__(world, slots, plan, revive=None)
         self._relays = relays
-
-    def _has_majority(self, slots: set[int]) -> bool:
-        """Nobody is ever left out: what was not acknowledged is sent again when the partition is over."""
-        return True
 
     def _crash(self, crash: Crash) -> None:
         candidates = self._relays or list(self.slots)
-        host = self.world.hosts[candidates[crash.slot % len(candidates)]]
-        if host.alive and host.dies_after is None:
-            host.dies_after = crash.progress
+        self._doom(candidates[crash.slot % len(candidates)], crash.progress)
 
 
 class SimulatedClusters(AddressedSystem):
@@ -84,12 +77,14 @@ class SimulatedClusters(AddressedSystem):
         endpoint = ClusterProcess(slot, self.tree, self._settings)
         return Host(endpoint, recorder, no_batches, self.application.on_addressed)
 
-    def beyond_the_model(self) -> str:
-        """Who has crashed: only the processes on its way have a message, so nothing is promised any more."""
-        for slot in self.slots:
-            if not self.world.hosts[slot].alive:
-                return f"{self._name(slot)} has crashed, and clusters promise nothing then (the causal gap)"
-        return ""
+    def ended(self, host: Host) -> None:
+        """Nobody takes its place."""
+
+    def viewed(self, host: Host) -> None:
+        """There are no views."""
+
+    def note_causes(self) -> None:
+        """A crash is all that can happen to clusters, and rows tell of it."""
 
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         assert isinstance(host.endpoint, ClusterProcess)
@@ -106,4 +101,4 @@ def _traits(system: System, simulation: Simulation) -> Traits:
     return Traits(views=False, carries=False, quorums=False, holds=holds, own=own)
 
 
-CLUSTERS = SimulatedKind(make=SimulatedClusters, traits=_traits)
+CLUSTERS = SimulatedKind(make=SimulatedClusters, traits=_traits, survives_crashes=False)

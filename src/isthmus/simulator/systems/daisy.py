@@ -1,8 +1,8 @@
 """A simulated daisy: its processes, their application, and what goes wrong with them.
 
 Processes write to sets of processes and answer in chains. Members and servers crash, the network loses, duplicates,
-reorders and is cut. All that is within the model, as long as every local group keeps its quorum: the nemesis sees to
-that, group by group (docs/design/daisy.md, "Model").
+reorders and is cut. A daisy survives that as long as every local group keeps its quorum (docs/design/daisy.md,
+"Model"); where one does not, the run says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.shape import Shape, fit
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
+from isthmus.simulator.faults.daisy import DaisyNemesis, DaisyWatch, daisy_of
 from isthmus.simulator.systems.addressed import AddressedApplication, AddressedSystem, Writer, no_batches
 from isthmus.simulator.systems.kind import OpenLog
 from isthmus.simulator.workload import window_for
@@ -62,7 +62,7 @@ class SimulatedDaisy(AddressedSystem):
             window_messages=window_for(self.simulation.workload, WINDOW if tight else GroupSettings().window_messages),
         )
         self._generations: dict[ProcessId, int] = {}
-        world.on_view = self._on_view
+        self.watch = DaisyWatch(world, self.slots)
         self._start(self._make, open_log, late=self._newcomers(seed))
 
     def _newcomers(self, seed: int) -> dict[str, Nanos]:
@@ -77,19 +77,24 @@ class SimulatedDaisy(AddressedSystem):
         self._generations[slot] = endpoint.tree.generation
         return host
 
-    def _on_view(self, host: Host) -> None:
+    def viewed(self, host: Host) -> None:
         generation = daisy_of(host).tree.generation
         before, self._generations[host.id] = self._generations[host.id], generation
         if generation > before:
             self.world.sometimes.reach("let in" if before == OUTSIDE else "groups changed")
 
-    def beyond_the_model(self) -> str:
-        """Which group has lost its quorum, or more members at a time than it is to survive; empty if none has."""
-        if group := self.nemesis.without_quorum():
-            return f"{group} of {self.system.name} has lost its quorum"
-        if group := self.nemesis.without_holders():
-            return f"{group} of {self.system.name} has lost more members at a time than its resilience"
-        return ""
+    def ended(self, host: Host) -> None:
+        if host.ended == "crash":
+            self.watch.crashed(host)
+        self.watch.count_lost_quorum()
+
+    def note_causes(self) -> None:
+        """Which group has lost its quorum, or more members at a time than it is to survive."""
+        if group := self.watch.without_quorum():
+            self.world.causes.note("lost-quorum", f"{group} of {self.system.name} has lost its quorum")
+        if group := self.watch.without_holders():
+            why = f"{group} of {self.system.name} has lost more members at a time than its resilience"
+            self.world.causes.note("lost-holders", why)
 
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         endpoint = daisy_of(host)

@@ -6,7 +6,7 @@ Its application, its gateways and its logs are those of any system; what may go 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from isthmus.core.endpoint import View
@@ -15,7 +15,7 @@ from isthmus.hierarchy.daisy.member import DaisyMember, daisy_member
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.simulator.faults.daisy import DaisyNemesis, daisy_of
+from isthmus.simulator.faults.daisy import DaisyNemesis, DaisyWatch, daisy_of
 from isthmus.simulator.faults.nemesis import member_of
 from isthmus.simulator.faults.plan import FaultPlan
 from isthmus.simulator.systems.daisy import SimulatedDaisy, not_settled, not_with_the_others
@@ -35,7 +35,7 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
         return tree_of(self.system.own(DaisyTable), dict(zip(self.system.members, slots, strict=True)).__getitem__)
 
     def _make_nemesis(self, plan: FaultPlan) -> DaisyNemesis:
-        return DaisyNemesis(self.world, self.slots, plan, self._spare)
+        return DaisyNemesis(self.world, self.slots, plan)
 
     def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> DaisyMember:
         return daisy_member(process, self.tree, self.gateways, settings, self.world.now)
@@ -43,28 +43,39 @@ class SimulatedBroadcastDaisy(SimulatedSystem):
     def _first_view(self, host: Host) -> View:
         return _member_of(host).view
 
-    def revive_gateways(self) -> None:
+    def revive(self) -> None:
         """Who is gone stays away: the others have to do."""
 
-    def _spare(self, slots: Collection[int]) -> bool:
-        """As nobody comes back, a join needs a link that both its ends are left of."""
-        return super()._spare(slots) and all(
-            any(end.near not in slots and self._serves(end.near) and self._far_is_there(end.far) for end in plan.links)
-            for plan in self.joins
-        )
+    @cached_property
+    def watch(self) -> DaisyWatch:
+        return DaisyWatch(self.world, self.slots)
+
+    def ended(self, host: Host) -> None:
+        super().ended(host)
+        if host.ended == "crash":
+            self.watch.crashed(host)
+
+    def viewed(self, host: Host) -> None:
+        """Views are of local groups, and nobody is in all of them."""
+
+    def _count_lost_quorum(self) -> None:
+        self.watch.count_lost_quorum()
+
+    def without_quorum(self) -> str:
+        return self.watch.without_quorum()
+
+    def _serves(self, slot: int) -> bool:
+        return self._is_there(slot)
+
+    def note_causes(self) -> None:
+        super().note_causes()
+        for plan in self.joins:
+            if not any(self._is_there(end.near) and self._far_is_there(end.far) for end in plan.links):
+                self.world.causes.note("last-link", f"join {plan.join} of {self.system.name} has lost every link")
 
     def _far_is_there(self, slot: int) -> bool:
         """Whether the gateway at the far end of a link is there, or another will take its place in the end."""
-        host = self.world.hosts.get(slot)
-        if host is None or self.topology.system(self.world.names.slots[slot].system).revives:
-            return True
-        return host.alive and host.dies_after is None
-
-    def beyond_the_model(self) -> str:
-        for plan in self.joins:
-            if not any(self._is_there(end.near) and self._far_is_there(end.far) for end in plan.links):
-                return f"join {plan.join} of {self.system.name} has lost every link"
-        return super().beyond_the_model()
+        return self.topology.system(self.world.names.slots[slot].system).revives or self.world.hosts[slot].alive
 
     def _unfinished_at(self, host: Host, living: Sequence[Host]) -> str:
         process, member = daisy_of(host), _member_of(host)

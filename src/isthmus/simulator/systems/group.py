@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from isthmus.core.endpoint import Member, View
-from isthmus.core.ids import LIFE, ProcessId, incarnation_of
+from isthmus.core.ids import LIFE, ProcessId, incarnation_of, life_of, slot_of
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.member import GatewayMember, Group, gateway_settings
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING
 from isthmus.join.share import Counted, Sequenced
 from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.quorum import is_quorum
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.order import ORDERS
-from isthmus.simulator.faults.daisy import DaisyNemesis
 from isthmus.simulator.faults.lives import Lives
 from isthmus.simulator.faults.nemesis import Nemesis, group_of
 from isthmus.simulator.faults.plan import FaultPlan, draw_plan
@@ -77,6 +77,9 @@ class SimulatedSystem:
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
         )
         self.lives = Lives(world, self.slots, self._standby, self.gateways, self._begin_life)
+        self._latest = View(1, tuple(self.lives.founders()))
+        self._quorum_lost_in = 0
+        self._bereft: set[int] = set()
         senders = simulation.workload.senders
         self._senders = {
             slot
@@ -100,12 +103,13 @@ class SimulatedSystem:
             rng = Random(f"lives {seed} {system.name}")
             self.lives.schedule(rng, simulation.faults, simulation.duration, system.suspect_after)
 
-    def _make_nemesis(self, plan: FaultPlan) -> Nemesis | DaisyNemesis:
-        return Nemesis(self.world, self.slots, plan, self._revive, self._spare)
+    def _make_nemesis(self, plan: FaultPlan) -> Nemesis:
+        return Nemesis(self.world, self.slots, plan, self._revive)
 
     def _begin_life(self) -> None:
         """All processes died, and the founders are started again, as new ones."""
         self._incarnations = dict.fromkeys(self.slots, self.lives.life * LIFE)
+        self._latest, self._quorum_lost_in = View(1, tuple(self.lives.founders())), 0
         self._not_yet = set(self._standby)
         self._start_founders()
         for slot in self.slots:
@@ -181,43 +185,89 @@ class SimulatedSystem:
                 self.world.sometimes.reach("gateway came back")
         self._start(slot, joining=True)
 
-    def revive_gateways(self) -> None:
-        """What an operator does in the end: every gateway that is gone is started anew."""
-        for slot in sorted(self.gateways):
+    def revive(self) -> None:
+        """What an operator does in the end: whoever is gone is started anew."""
+        if self.lives.is_dead:
+            return
+        for slot in self.slots:
             if not self.world.hosts[slot].alive:
                 self._revive(slot)
 
-    def _spare(self, slots: Collection[int]) -> bool:
+    # What has happened to it
+
+    def ended(self, host: Host) -> None:
+        """Count what the end of a process was. The end of a whole site is another matter: it begins again."""
+        if self.lives.is_dead:
+            return
+        reach = self.world.sometimes.reach
+        if host.ended == "crash" and group_of(host).membership.blocked:
+            reach("crash in a view change")
+        if isinstance(host.endpoint, GatewayMember):
+            if host.ended == "crash":
+                reach("gateway crashed")
+                if any(export.leads for export in host.endpoint.gateway.exports.values()):
+                    reach("sequencer crashed")
+            elif host.ended == "leave":
+                reach("gateway left")
+        self._count_lost_quorum()
+        self._look_after_joins(slot_of(host.id))
+
+    def _count_lost_quorum(self) -> None:
+        if self.without_quorum() and self._quorum_lost_in != self._latest.number:
+            self._quorum_lost_in = self._latest.number
+            self.world.sometimes.reach("quorum lost")
+
+    def viewed(self, host: Host) -> None:
+        if host.view is not None and life_of(host.id) == self.lives.life and host.view.number > self._latest.number:
+            self._latest = host.view
+            for slot in sorted(self.gateways):
+                self._look_after_joins(slot)
+
+    def _look_after_joins(self, slot: int) -> None:
         """A join needs, at all times, a gateway on each side that knows what is outstanding."""
-        return all(any(fellow not in slots and self._serves(fellow) for fellow in plan.fellows) for plan in self.joins)
+        for plan in self.joins:
+            if slot in plan.fellows and not any(map(self._serves, plan.fellows)):
+                if plan.join not in self._bereft:
+                    self.world.sometimes.reach("last gateway gone")
+                    why = f"{self.system.name} was without every gateway of join {plan.join}"
+                    self.world.causes.note("last-gateway", f"{why} at {self.world.now} ns")
+                    self._bereft.add(plan.join)
+            elif slot in plan.fellows:
+                self._bereft.discard(plan.join)
 
     def _serves(self, slot: int) -> bool:
+        """Whether the gateway in this slot is there, is in the group, and knows what its fellows know."""
         host = self.world.hosts[slot]
-        return self._is_there(slot) and host.dies_after is None and not group_of(host).membership.leaving
+        return self._is_there(slot) and host.id in self._latest.members
 
     def _is_there(self, slot: int) -> bool:
         host = self.world.hosts[slot]
         assert isinstance(host.endpoint, GatewayMember)
         return host.alive and host.endpoint.gateway.is_caught_up
 
-    def beyond_the_model(self) -> str:
-        """How the system has come into a state in which nothing is promised any more, in words; empty if it has not.
+    def without_quorum(self) -> str:
+        """Who cannot go on, because too many are gone, in words; empty if that is nobody.
 
-        The nemesis never does that on purpose, but it cannot foresee everything: a group may leave out more members
-        than a partition cut off, or go on with fewer than it had when a crash was drawn. A group without a quorum
-        stands still, and a join that has lost every gateway of a side has lost what it had not carried.
+        A quorum has to be left of the latest view, and of the latest that somebody who lives is in: if the only ones
+        who knew of a later one are gone, the others need a quorum of theirs to find out.
         """
-        if self.lives.is_dead:
-            return ""
-        if who := self.nemesis.without_quorum():
-            return f"{who} of {self.system.name} has lost its quorum"
-        for plan in self.joins:
-            if not any(map(self._is_there, plan.fellows)):
-                return f"{self.system.name} has lost every gateway of join {plan.join}"
-        return ""
+        living = {host.id: host for slot in self.slots if (host := self.world.hosts[slot]).alive}
+        known = [host.view for host in living.values() if host.view is not None]
+        latest = max(known, key=lambda view: view.number, default=self._latest)
+        sound = all(
+            is_quorum([each for each in view.members if each in living], view.members)
+            for view in (latest, self._latest)
+        )
+        return "" if sound else "the group"
+
+    def note_causes(self) -> None:
+        if not self.lives.is_dead and (who := self.without_quorum()):
+            self.world.causes.note("lost-quorum", f"{who} of {self.system.name} has lost its quorum")
 
     def unfinished(self) -> str:
         """What a living process is not done with, in words; empty when all are."""
+        if self.lives.is_dead:
+            return f"{self.system.name} has died and not begun again"
         living = [host for slot in self.slots if (host := self.world.hosts[slot]).alive]
         for host in living:
             reason = self._unfinished_at(host, living)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import ProcessId
-from isthmus.simulator.world import World
+from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Simulation
 from isthmus.trace.recorder import Recorder
@@ -24,11 +24,17 @@ class Simulated(Protocol):
     nemesis: Any
     """Carries its `plan` of faults out: `schedule` at the start, `heal` at the end of all faults."""
 
-    def revive_gateways(self) -> None:
-        """What an operator does in the end: every gateway that is gone is started anew, where that can be."""
+    def ended(self, host: Host) -> None:
+        """One of its processes is gone: count what that was, and what it means for the others."""
 
-    def beyond_the_model(self) -> str:
-        """How the system has come into a state in which nothing is promised any more, in words; empty if it has not."""
+    def viewed(self, host: Host) -> None:
+        """One of its processes is in a new view."""
+
+    def revive(self) -> None:
+        """What an operator does in the end: whoever is gone is started anew, where that can be."""
+
+    def note_causes(self) -> None:
+        """At the end: tell the world what the system is in that it cannot get out of."""
 
     def unfinished(self) -> str:
         """What a living process is not done with, in words; empty when the system is at rest."""
@@ -64,8 +70,12 @@ def _nothing_else(events: Sequence[Event]) -> str:
 
 
 class SimulatedKind(Struct, frozen=True, kw_only=True):
-    """How systems of one kind are made, what to expect of them, and what their rows must show beside the properties."""
+    """How systems of one kind are made, what to expect of them, and what their rows must show beside the properties.
+
+    `survives_crashes`: whether anything is promised to arrive, once a process of the system has crashed.
+    """
 
     make: Make
+    survives_crashes: bool = True
     traits: Callable[[System, Simulation], Traits]
     check: Callable[[Sequence[Event]], str] = _nothing_else

@@ -1,6 +1,11 @@
-"""The table of kinds: how each is simulated, one line each; and what a campaign over some systems should reach."""
+"""The table of kinds: how each is simulated, one line each; and what a campaign over some systems should reach.
+
+A campaign in which a fault that its file asks for never happened is no success, however well it went.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from isthmus.simulator.checks.sometimes import CASES
 from isthmus.simulator.systems.acknowledged import ACKNOWLEDGED
@@ -18,13 +23,53 @@ KINDS: dict[str, SimulatedKind] = {
 }
 
 
+OFTEN = 20
+"""A fault that should have happened this often, on the average, and never did, does not happen: chance is 1 in 10⁸."""
+
+
+def asked_for(topology: Topology) -> dict[str, float]:
+    """The faults that a file asks for, and how often each should happen in a run, on the average."""
+    faults = topology.simulation.faults
+
+    def drawn(most: int) -> float:
+        return most if not faults.swarm else 0.5 * (1 + most) / 2 if most else 0.0
+
+    systems = topology.systems
+    several = [system for system in systems if len(system.members) > 1]
+    crashes, leaves, links = drawn(faults.crashes), drawn(faults.leaves), bool(topology.joins)
+    joined = [system for system in systems if topology.is_joined(system.name)]
+    alone = [system for system in joined if len(system.gateways) == 1]
+    # Who crashes is drawn among all members of a system.
+    gateways = sum(len(system.gateways) / len(system.members) for system in joined)
+    last = sum(1 / len(system.members) for system in alone)
+    wanted = {
+        "crash": crashes * len(systems),
+        "partition": drawn(faults.partitions) * len(several),
+        "cut": drawn(faults.cuts) * len(several),
+        "slow": drawn(faults.slow) * len(systems),
+        "leave": leaves * len(systems),
+        "join": drawn(faults.joins) * sum(system.revives for system in systems) if crashes or leaves else 0.0,
+        "link cut": drawn(faults.link_cuts) * links,
+        "site cut": drawn(faults.site_cuts) * links,
+        "site died": drawn(faults.restarts) * sum(system.journal is not None for system in systems),
+        "gateway crashed": crashes * gateways,
+        "last gateway gone": crashes * last,
+    }
+    return {kind: times for kind, times in wanted.items() if times}
+
+
+def never_happened(sometimes: Mapping[str, int], runs: int, topology: Topology) -> list[str]:
+    """The faults that should have happened often in so many runs, and never did."""
+    return [kind for kind, times in asked_for(topology).items() if runs * times >= OFTEN and not sometimes.get(kind)]
+
+
 def expected(topology: Topology) -> list[str]:
     """The cases that a campaign over this topology should reach: those of its faults and of its systems."""
     simulation, systems = topology.simulation, topology.systems
     faults, network = simulation.faults, simulation.network
     traits = [KINDS[system.kind].traits(system, simulation) for system in systems]
     views = any(each.views for each in traits)
-    # Where the nemesis has to leave every small group its quorum, nothing else fails during a view change.
+    # In a small group, a second failure while the first is being dealt with takes the quorum, and nothing follows.
     roomy = views and all(each.roomy for each in traits)
     gateways = any(system.gateways for system in systems) and bool(topology.joins)
     revived = any(system.gateways and system.revives for system in systems)
@@ -53,7 +98,8 @@ def expected(topology: Topology) -> list[str]:
         "flush fetched": network.loss and faults.crashes and any(each.carries for each in traits),
         "coordinators competed": roomy and faults.crashes and faults.partitions,
         "proposal taken over": roomy and faults.crashes and faults.partitions,
-        "link cut": gateways and (faults.link_cuts or faults.site_cuts),
+        "link cut": gateways and faults.link_cuts,
+        "site cut": gateways and faults.site_cuts,
         "gateway crashed": gateways and faults.crashes,
         "sequencer crashed": gateways and faults.crashes,
         "epoch": epochs,
