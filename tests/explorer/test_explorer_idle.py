@@ -14,6 +14,8 @@ from isthmus.explorer.site import Site
 from isthmus.explorer.world import World, make_gateways
 from isthmus.join import export
 from isthmus.join.share import WINDOW
+from isthmus.lab.mutants.catalogue import find
+from isthmus.lab.mutants.mutant import alive
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import MAX_SENDS
@@ -94,6 +96,26 @@ def test_a_takeover_that_carries_again_what_is_final_is_caught(monkeypatch: pyte
     assert reduced[0] == full[0] == "integrity"
     # In full, one of the events is that a gateway takes a word that is void.
     assert reduced[1] == full[1] - 1
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        "everybody-numbers",
+        "broadcasts-not-awaited",
+        "final-carried-again",
+        "lost-fellow-ignored",
+        "old-epochs-accepted",
+    ],
+)
+def test_over_a_striped_join_with_a_crash_the_same_mistakes_are_caught(mutant: str) -> None:
+    """The last one takes what is void: that it is void is no reason not to look what a gateway does with it."""
+    with alive(find(mutant)):
+        reduced, full = map(found, both_ways("theorem-3-striped", "s0/p", crashes=1))
+    assert reduced is not None
+    assert full is not None
+    # Of two different violations either may be found, and in full some events are that a void or idle word is taken.
+    assert reduced[1] <= full[1]
 
 
 def test_an_answer_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ def is_idle(pdu: LinkPdu | SitePdu) -> bool:
 def is_void(gateway: Gateway, join: int, pdu: LinkPdu | SitePdu) -> bool:
     """Whether this gateway ignores what comes off a link now, and always will: it is word of an epoch that is over.
 
-    Epochs only rise, one that has begun is not opened again, and an import that is frozen thaws in a later epoch.
+    Epochs only rise, and one that has begun is not opened again. What is ignored only because an import is frozen is
+    not counted here: that nothing comes of it once the import thaws is for the search to find out.
     """
     if not isinstance(gateway, JoinGateway):
         return False
@@ -28,5 +29,5 @@ def is_void(gateway: Gateway, join: int, pdu: LinkPdu | SitePdu) -> bool:
     if isinstance(pdu, Resume):
         return pdu.epoch < export.epoch or (pdu.epoch == export.epoch and not export.opening)
     if isinstance(pdu, Block):
-        return imports.ready and pdu.epoch <= imports.epoch and pdu.epoch < max(imports.epoch, imports.frozen_for)
+        return imports.ready and pdu.epoch < imports.epoch
     return False

@@ -282,13 +282,22 @@ class Site:
         return known
 
     def ignores(self, number: int, direction: Direction, pdu: PduNumber) -> bool:
-        """Whether the gateway that a PDU comes to does nothing about it, now or ever."""
+        """Whether the gateway that a PDU comes to does nothing about it, now or ever.
+
+        The rule says so of gateways that are right, so this one is asked too: whatever it does is looked at.
+        """
         key = (number, direction, pdu)
         known = self._ignored.get(key)
         if known is None:
             wire = self.wire_into[direction]
-            gateway = self.gateways[self.states[number].gateways[wire.gateway - self.rules.gateways.start]]
-            known = self._ignored[key] = pdu >= 0 and is_void(gateway, wire.join, self.pdus[pdu])
+            state = self.states[number]
+            gateway = state.gateways[wire.gateway - self.rules.gateways.start]
+            known = pdu >= 0 and is_void(self.gateways[gateway], wire.join, self.pdus[pdu])
+            if known:
+                arguments = (wire.link, (self.pdus[pdu],))
+                reaction = self.react(gateway, state.now, "from_link", arguments, (wire.link, pdu))
+                known = reaction == Reaction(gateway, (), (), (), (), "")
+            self._ignored[key] = known
         return known
 
     def deadline(self, number: int) -> Nanos | None:
