@@ -43,7 +43,7 @@ format: setup ## lets ruff mend what it can
 bench: setup ## all benchmarks
 	$(BIN)/isthmus bench
 
-soak: setup ## the long simulated campaign over all examples; SEED=1 RUNS=10000 MINUTES=60 are the defaults
+soak: setup ## the long explorations and simulated campaign over all examples; SEED=1 RUNS=10000 MINUTES=60 are the defaults
 	$(BIN)/isthmus bench soak --seed $(SEED) --runs $(RUNS) --minutes $(MINUTES)
 
 clean: ## removes caches and build output; keeps .venv and traces

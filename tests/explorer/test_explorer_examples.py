@@ -1,7 +1,7 @@
 """The theorems of the papers, with the real gateways: every schedule of the examples, and how many states that takes.
 
 A count that differs means that gateways do something else than before. That may be right: look why, then pin it anew.
-What takes more than seconds is run by hand. The table is in docs/design/explorer.md.
+What takes more than seconds is explored by `isthmus bench soak`. The table is in docs/design/explorer.md.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ BENCHMARKS = (
     Command("daisies", _ALL, "bench.daisies:bench", "The options of a daisy: what each saves and what it costs."),
     Command("acknowledged", _ALL, "bench.acknowledged:bench", "TO and PO beside a sequencer, and a long audited run."),
     Command("topologies", _LONG, "bench.topologies:bench", "Random topologies under faults; what fails is made small."),
-    Command("soak", _LONG, "bench.soak:bench", "The long simulated campaign over all examples."),
+    Command("soak", _LONG, "bench.soak:bench", "The long explorations and simulated campaign."),
 )
 
 

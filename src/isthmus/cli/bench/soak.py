@@ -1,7 +1,8 @@
-"""`isthmus bench soak`: the long simulated campaign over the examples, for as long as there is time.
+"""`isthmus bench soak`: the long explorations, then the long simulated campaign, for as long as there is time.
 
 Prints one row per topology: seeds, faults by kind, failures by known cause and others, and the rare cases; then the
-command that replays each failure that no entry of the list explains.
+command that replays each failure that no entry of the list explains. Before that,
+one row per exploration: states, and whether they are as many as they should be.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import typer
 from isthmus.cli.console import HOLDS, VIOLATED, HolesOption, Output, OutputOption, err, fail, out, table
 
 if TYPE_CHECKING:
+    from isthmus.lab.explorations import Explored
     from isthmus.lab.soak import Tally
 
 SAY_EVERY = 20.0
@@ -33,32 +35,45 @@ def bench(
     known_holes: HolesOption = Path("tests/known-holes.toml"),
     output: OutputOption = Output.HUMAN,
 ) -> tuple[Any, int]:
-    """Simulate many seeds of every example, by turns. Exit code 1: a run failed as no known hole makes it."""
+    """Explore the large examples, then simulate many seeds of every example, by turns.
+
+    Exit code 1: a run failed as no known hole makes it, or an exploration is not what it was.
+    """
     from isthmus.cli.seeds import holes_of
+    from isthmus.lab.explorations import PINNED, explorations
     from isthmus.lab.soak import soak, sources
 
     if not examples.is_dir():
         fail(f"--examples {examples}: there is no such directory; give that of a clone, or run this at its root")
     files = sources(examples)
+    large = {path: PINNED[path.stem] for path in sorted(examples.rglob("*.toml")) if path.stem in PINNED}
     if only is not None:
-        names = {Path(file).stem for _, file in files}
+        names = {Path(file).stem for _, file in files} | set(PINNED)
         unknown = sorted(set(only.split(",")) - names)
         if unknown:
             fail(f"--only {only}: there is no {unknown[0]!r}; the campaign has {', '.join(sorted(names))}")
         files = [source for source in files if Path(source[1]).stem in only.split(",")]
+        large = {path: states for path, states in large.items() if path.stem in only.split(",")}
     holes = holes_of(known_holes)
     began = said = time.monotonic()
+    end = None if minutes is None else began + 60 * minutes
+    jobs = jobs or os.cpu_count() or 1
+    explored: list[Explored] = []
+    for each in explorations(large, jobs, _left(end)):
+        explored.append(each)
+        err.print(f"{time.monotonic() - began:6.0f} s  explored {each.name}: {each.states:,} states", markup=False)
     tallies: list[Tally] = []
-    seconds = None if minutes is None else 60 * minutes
-    for tallies in soak(files, seed, runs, jobs or os.cpu_count() or 1, holes, seconds):
+    for tallies in soak(files, seed, runs, jobs, holes, _left(end)) if files else ():
         if time.monotonic() > said + SAY_EVERY:
             said = time.monotonic()
             failed = [f"{tally.name} {outcome.seed}" for tally in tallies for outcome in tally.failures]
             which = f": {', '.join(failed[:8])}" if failed else ""
             done = sum(tally.runs for tally in tallies)
             err.print(f"{said - began:6.0f} s  {done:,} runs, {len(failed)} failures without an entry{which}")
-    figures = _totals(tallies)
+    figures = _totals(tallies) | {"explored": explored, "not_explored": len(large) - len(explored)}
     if output is Output.HUMAN:
+        _print_explored(explored, len(large))
+    if output is Output.HUMAN and files:
         _print(tallies)
         done, news = figures["runs"], figures["violations"]
         cut_short = f" of {runs:,} asked for" if done < runs else ""
@@ -72,7 +87,13 @@ def bench(
         out.print(
             f"{verdict}{cut_short}, verdicts left out: {figures['left_out']}, in {time.monotonic() - began:,.0f} s"
         )
-    return figures, VIOLATED if any(tally.failed for tally in tallies) else HOLDS
+    wrong = any(each.wrong for each in explored) or any(tally.failed for tally in tallies)
+    return figures, VIOLATED if wrong else HOLDS
+
+
+def _left(end: float | None) -> float | None:
+    """Seconds until then."""
+    return None if end is None else end - time.monotonic()
 
 
 def _totals(tallies: list[Tally]) -> dict[str, Any]:
@@ -107,6 +128,21 @@ def _figures(tally: Tally) -> dict[str, Any]:
         "sometimes": tally.sometimes,
         "never_reached": tally.never(),
     }
+
+
+def _print_explored(explored: list[Explored], asked_for: int) -> None:
+    if explored:
+        listing = table("explorations", "topology", "states", "pinned", "seconds", "")
+        for each in explored:
+            figures = (f"{each.states:,}", f"{each.pinned:,}", f"{each.seconds:,.0f}")
+            listing.add_row(each.name, *figures, "differs" if each.wrong else "holds")
+        out.print(listing)
+    for each in explored:
+        if each.wrong:
+            out.print(f"{each.name}: {each.wrong}", markup=False)
+            out.print(f"  replay: isthmus explore {each.file}", markup=False)
+    if len(explored) < asked_for:
+        out.print(f"{asked_for - len(explored)} of {asked_for} explorations were not begun: there was no time left")
 
 
 def _print(tallies: list[Tally]) -> None:
