@@ -62,6 +62,7 @@ def test_it_prints_the_object_of_the_contract(
         "first": "a/p1/1",
         "second": "a/p1/2",
         "why": "a/p1/2 was delivered at index 1 before its cause a/p1/1 at index 2",
+        "chain": ["a/p1/1", "a/p1/2"],
     } in report["violations"]
 
 
@@ -96,6 +97,7 @@ def test_following_prints_each_violation_as_one_object_and_goes_on_where_it_was(
         "first": "a/p1/1",
         "second": "a/p1/2",
         "why": "a/p1/2 was delivered at index 1 before its cause a/p1/1 at index 2",
+        "chain": ["a/p1/1", "a/p1/2"],
     } in found
     assert (summary["kind"], summary["runs"], summary["events"], summary["quarantined"]) == ("summary", 1, 10, 1)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
 from follow_harness import arrival, can_be_followed, follow, is_finished
 from random_executions import execution
 from second_opinion import Opinion, opinion
@@ -86,6 +87,15 @@ def test_following_agrees_with_the_second_opinion() -> None:
             assert "holds" not in [answer for answer, _, _ in verdicts.values()], f"seed {seed}"
             compared["disputed"] += 1
     assert min(compared.values()) > len(SEEDS) // 20, compared
+
+
+@pytest.mark.parametrize("seed", [2211, 15976])
+def test_one_who_joined_delivers_what_was_settled_without_it(seed: int) -> None:
+    """Once the state forgot what such a process had just delivered, and could not be read any more."""
+    random, events = Random(seed), execution(Random(seed))
+    verdicts = said(follow(arrival(events, random), random).found.verdicts)
+    expected = opinion(events)
+    assert all(answer in ("unknown", expected[name][0]) for name, (answer, _, _) in verdicts.items())
 
 
 def test_both_audits_of_tables_agree_with_the_second_opinion(audits: Audits, by_numpy: Report, by_sql: Report) -> None:

@@ -263,6 +263,9 @@ class Reader(Judge):
         if log.joined:
             self._not_backwards(log, message)
             log.open.append((row.index, identity, 0))
+            if sent:  # nobody knew that it would deliver this: what was settled without it is not
+                chain = self.state.chains[message.chain]
+                chain.settled = min(chain.settled, message.rank)
         elif not sent:
             log.open.append((row.index, identity, 0))
         else:
