@@ -56,6 +56,17 @@ def test_every_violation_of_order_in_random_executions_has_its_whole_chain(
 
 
 @pytest.mark.parametrize("found_by", JUDGES)
+@pytest.mark.parametrize("seed", [5255, 5647])
+def test_a_chain_leads_over_a_lost_send_row_and_out_of_a_circle(
+    found_by: Callable[[list[Event]], list[Violation]], seed: int
+) -> None:
+    events = execution(Random(seed))
+    if found_by is by_following and not can_be_followed(events):
+        return
+    assert broken_chains(events, found_by(events)) == []
+
+
+@pytest.mark.parametrize("found_by", JUDGES)
 def test_a_chain_over_many_relays_is_found_whole(found_by: Callable[[list[Event]], list[Violation]]) -> None:
     events = relayed_far("r")
     [violation] = [each for each in found_by(events) if each.property == "causal"]

@@ -133,6 +133,8 @@ class Before(NamedTuple, Generic[Message]):
     """The sender had sent or delivered `first`."""
     latest: Sequence[Place[Message]] = ()
     """Of each sender the last in its order that was delivered there before; all its earlier ones lead to that."""
+    instead: Message | None = None
+    """Of a message whose `send` row is lost: the last before it in its sender's order that has one."""
 
 
 def chains_of_causes(
@@ -151,6 +153,7 @@ def chains_of_causes(
     questions = [Question(number, cause, effect) for number, (cause, effect) in enumerate(pairs)]
     while questions:
         found: dict[tuple[int, Hashable], Question[Message]] = {}
+        behind: list[Question[Message]] = []
         for question, before in zip(questions, answer(questions), strict=True):
             number, first, message = question
             if chains[number]:
@@ -162,12 +165,15 @@ def chains_of_causes(
                     chains[number].append(link)
                     link = onward[number][link]
                 continue
+            if before.instead is not None and before.instead not in onward[number]:
+                onward[number][before.instead] = message
+                behind.append(Question(number, first, before.instead))
             for place in before.latest:
                 if place.rank > reached[number].get(place.sender, -1) and place.message not in onward[number]:
                     reached[number][place.sender] = place.rank
                     onward[number][place.message] = message
                     found[number, place.sender] = Question(number, first, place.message)
-        questions = [each for each in found.values() if not chains[each.search]]
+        questions = [each for each in (*found.values(), *behind) if not chains[each.search]]
     return chains
 
 
@@ -183,8 +189,8 @@ def _seen_before(history: RunHistory, question: Question[int]) -> Before[int]:
         return Before(False)
     earlier = sender[first] == sender[message] and UNPLACED < rank[first] < rank[message]
     if sent_at[message] < 0:
-        sent = [each for each in history.order[sender[message]][: rank[message]] if sent_at[each] >= 0][-1:]
-        return Before(earlier, [Place(sender[each], rank[each], each) for each in sent])
+        sent = [each for each in history.order[sender[message]][: rank[message]] if sent_at[each] >= 0]
+        return Before(earlier, instead=sent[-1] if sent else None)
     deliveries = history.sender_log(message).deliveries
     latest: dict[int, Place[int]] = {}
     for each, index in deliveries.items():

@@ -349,8 +349,11 @@ class Judge(Words):
     def _is_link(self, identity: int) -> bool:
         """Something in its past is not settled. A violation that this shows may need it for its chain of causes."""
         message, chains = self.state.messages[identity], self.state.chains
-        behind = [number for number, count in enumerate(message.past) if count > chains[number].settled]
-        return any(number != message.chain for number in behind)
+        return any(
+            # On its own chain those before it are settled. A circle may have others there.
+            count > (message.rank + 1 if number == message.chain else chains[number].settled)
+            for number, count in enumerate(message.past)
+        )
 
     def _is_settled(self, identity: int) -> bool:
         message, logs = self.state.messages[identity], self.state.logs

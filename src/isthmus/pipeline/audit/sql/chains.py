@@ -56,9 +56,11 @@ class _Answers:
         latest: dict[int, list[Place[Message]]] = {}
         saw: set[int] = set()
         self._of_sent(questions, latest, saw)
-        self._of_lost(questions, latest)
+        instead = self._of_lost(questions)
         return [
-            Before(number in saw or self._is_earlier(each.first, each.message), latest.get(number, []))
+            Before(
+                number in saw or self._is_earlier(each.first, each.message), latest.get(number, []), instead.get(number)
+            )
             for number, each in enumerate(questions)
         ]
 
@@ -90,7 +92,7 @@ class _Answers:
             if row.last.placed:
                 latest.setdefault(row.number, []).append(self._learn(row.run, row.last))
 
-    def _of_lost(self, questions: Sequence[Question[Message]], latest: dict[int, list[Place[Message]]]) -> None:
+    def _of_lost(self, questions: Sequence[Question[Message]]) -> dict[int, Message]:
         """Of a message without its `send` row: the last before it on its chain that has one."""
         asked = []
         for number, question in enumerate(questions):
@@ -98,11 +100,11 @@ class _Answers:
             if known.sent_at is None and known.placed:
                 asked.append((number, question.message[0], known.chain, known.rank))
         if not asked:
-            return
+            return {}
         table = self.spark.createDataFrame(asked, "number int, run string, chain bigint, before bigint")
         earlier = self.messages.join(f.broadcast(table), ["run", "chain"]).where(
             (f.col("rank") < f.col("before")) & f.col("sent_at").isNotNull()
         )
         last = f.max_by(f.struct("origin", "seq", "chain", "rank", "sent_at", "placed"), "rank")
-        for row in earlier.groupBy("number", "run").agg(last.alias("last")).collect():
-            latest[row.number] = [self._learn(row.run, row.last)]
+        rows = earlier.groupBy("number", "run").agg(last.alias("last")).collect()
+        return {row.number: self._learn(row.run, row.last).message for row in rows}

@@ -69,8 +69,8 @@ def _seen_before(run: RunArrays, question: Question[int]) -> Before[int]:
     earlier = bool(run.chain[first] == chain and run.rank[first] < rank)
     if sent_at < 0:
         on_chain = run.on_chain[run.base[chain] : run.base[chain] + rank]
-        sent = on_chain[run.sent_at[on_chain] >= 0][-1:].tolist()
-        return Before(earlier, [Place(chain, int(run.rank[each]), each) for each in sent])
+        sent = on_chain[run.sent_at[on_chain] >= 0]
+        return Before(earlier, instead=int(sent[-1]) if len(sent) else None)
     messages, index = run.deliveries[run.log_of_sender[run.sender[message]]]
     messages = messages[index < sent_at]
     top = np.full(run.chains, -1, np.int64)
