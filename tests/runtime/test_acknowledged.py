@@ -14,7 +14,7 @@ from site_support import JoinedPair
 from test_processes import children, delivered_sets, has_delivered
 
 from isthmus.adapters.embedded import EmbeddedSystem, plan
-from isthmus.core.ids import MILLISECOND
+from isthmus.core.ids import MILLISECOND, SECOND
 from isthmus.lab.benchmarks.acknowledged import KEPT, Endurer, endure
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.runtime.problems import NotAccepting
@@ -24,6 +24,8 @@ from isthmus.simulator.checks.acknowledged import out_of_turn
 from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
+
+START_WITHIN = round(seconds(30) * SECOND)
 
 NAMES = ["p1", "p2", "p3", "p4"]
 EACH = 40
@@ -91,7 +93,7 @@ def test_survivors_of_a_kill_re_form_the_cluster_and_agree(protocol: Protocol, t
             suspect_after=500 * MILLISECOND,
             heartbeat=10 * MILLISECOND,
             window_messages=1024,
-            start_within=seconds(30),
+            start_within=START_WITHIN,
             kind="acknowledged",
             own=AcknowledgedSpec(protocol=protocol, loss=0.02),
         )
@@ -152,7 +154,11 @@ def test_gateways_work_on_a_medium_as_on_any_system(tmp_path: Path) -> None:
 def test_an_entity_that_loses_the_hub_ends_as_a_crash_and_says_so() -> None:
     async def scenario() -> None:
         spec, listeners = plan(
-            NAMES[:2], "total", kind="acknowledged", own=AcknowledgedSpec(protocol="to"), start_within=seconds(30)
+            NAMES[:2],
+            "total",
+            kind="acknowledged",
+            own=AcknowledgedSpec(protocol="to"),
+            start_within=START_WITHIN,
         )
         spec, hub = await provide_medium(spec)
         assert hub is not None

@@ -12,11 +12,13 @@ from patience import seconds
 from runtime_support import PATIENCE, run_with_children
 
 from isthmus.adapters.embedded import Child, main, plan
-from isthmus.core.ids import MILLISECOND, ProcessName
+from isthmus.core.ids import MILLISECOND, SECOND, ProcessName
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
+
+START_WITHIN = round(seconds(30) * SECOND)
 
 
 def delivered_sets(trace: Path) -> dict[str, list[tuple[str | None, int | None]]]:
@@ -42,7 +44,7 @@ def test_survivors_of_a_kill_go_on_and_agree(tmp_path: Path) -> None:
             trace=str(tmp_path),
             suspect_after=500 * MILLISECOND,
             window_messages=2048,
-            start_within=seconds(30),
+            start_within=START_WITHIN,
         )
         async with children(spec) as system:
             p1, victim, p3, p4 = [await system.start(name, "busy", listeners[name]) for name in NAMES]
@@ -81,7 +83,7 @@ def test_sigterm_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
     """One busy member is stopped in full flight; all it accepted is delivered by those who stay."""
 
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:3], trace=str(tmp_path), window_messages=2048, start_within=seconds(30))
+        spec, listeners = plan(NAMES[:3], trace=str(tmp_path), window_messages=2048, start_within=START_WITHIN)
         async with children(spec) as system:
             sender = await system.start("p1", "busy", listeners["p1"])
             others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]
@@ -101,7 +103,7 @@ def test_sigterm_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
 
 def test_a_child_whose_application_returns_leaves_in_good_order() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:2], start_within=seconds(30))
+        spec, listeners = plan(NAMES[:2], start_within=START_WITHIN)
         async with children(spec) as system:
             stays = await system.start("p2", "quiet", listeners["p2"])
             brief = await system.start("p1", "brief", listeners["p1"])
@@ -116,7 +118,7 @@ def test_a_child_whose_application_returns_leaves_in_good_order() -> None:
 
 def test_a_child_whose_application_fails_says_so_and_exits_1() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:1], start_within=seconds(30))
+        spec, listeners = plan(NAMES[:1], start_within=START_WITHIN)
         async with children(spec) as system:
             child = await system.start("p1", "broken", listeners["p1"])
             assert await child.ended() == 1
@@ -127,7 +129,7 @@ def test_a_child_whose_application_fails_says_so_and_exits_1() -> None:
 
 def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:3], start_within=seconds(30))
+        spec, listeners = plan(NAMES[:3], start_within=START_WITHIN)
         async with children(spec) as system:
             sender = await system.start("p1", "busy", listeners["p1"], stop_timeout=0.3)
             others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]
@@ -146,7 +148,7 @@ def test_a_child_that_cannot_leave_in_time_says_what_is_in_doubt_and_exits_1() -
 
 def test_a_second_signal_cuts_leaving_short() -> None:
     async def scenario() -> None:
-        spec, listeners = plan(NAMES[:3], start_within=seconds(30))
+        spec, listeners = plan(NAMES[:3], start_within=START_WITHIN)
         async with children(spec) as system:
             sender = await system.start("p1", "busy", listeners["p1"], stop_timeout=10 * PATIENCE)
             others = [await system.start(name, "quiet", listeners[name]) for name in NAMES[1:3]]

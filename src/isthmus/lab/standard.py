@@ -6,6 +6,7 @@ ones are small and never left in peace, so that a mistake shows within a few sho
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import Literal, TypeAlias
 
@@ -207,6 +208,10 @@ def stormy_group(order: str) -> Source:
     return _GROUP.format(order=order, times=_QUICK, duration="2s", rate=3, faults=faults), f"stormy {order} group"
 
 
+def _with_journals(systems: str) -> str:
+    return re.sub(r"\[systems\.(\w+)\]\n", r'[systems.\1]\njournal = "journal/\1"\n', systems)
+
+
 def _sites(*orders: str, gateways: int = 3, more: str = "", heartbeat: str = "10ms", suspect: str = "60ms") -> str:
     """Systems a, b, … of these orders."""
     return "".join(
@@ -246,11 +251,7 @@ def standard_join(scenario: Scenario) -> Source:
         "striped cuts": _slow_pair("causal") + causal + _CUTS,
         "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
-        "restarts": _sites("causal", "causal", gateways=2, more=', "p3"').replace(
-            "gateways =", 'journal = "kept"\ngateways ='
-        )
-        + causal
-        + _RESTARTS,
+        "restarts": _with_journals(_sites("causal", "causal", gateways=2, more=', "p3"')) + causal + _RESTARTS,
         "last gateways": _sites("causal", "causal", gateways=1) + causal + _LAST,
         "answers": _slow_pair("causal", gateways=2, more=', "p3", "p4"') + causal + _SETS + _ANSWERS,
     }

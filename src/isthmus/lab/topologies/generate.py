@@ -225,7 +225,8 @@ def _simulation(rng: Random, document: Document) -> Document:
     simulation: Document = {
         "duration": f"{rng.choice((300, 500, 800))}ms",
         "workload": {
-            "rate": max(2, round(rng.choice((40, 100, 200)) / members)),
+            # In all some forty bursts a second or more: a run in which nothing is sent shows nothing.
+            "rate": max(2, round(rng.choice((40, 100, 200)) * (burst + 1) / 2 / members)),
             "size": rng.choice((0, 16, [16, 256], 2000)),
             "burst": burst,
             "reply": rng.choice((0.0, 0.05, round(0.5 / members, 3))),
