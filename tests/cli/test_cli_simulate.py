@@ -9,6 +9,10 @@ import pytest
 from cli_support import files_below, spawn
 from example_files import example_file
 
+from isthmus.cli.simulate import where_time_went
+from isthmus.simulator.run import Run
+from isthmus.topology.file import load
+
 CAUSAL = example_file("causal-group")
 
 
@@ -62,3 +66,13 @@ def test_a_name_with_spaces_survives_the_replay(tmp_path: Path) -> None:
     file.write_text(CAUSAL.read_text())
     failed = spawn("simulate", file, "--jobs", 1, "--mutant", "causes-ignored", "-o", "json")
     assert str(file) in shlex.split(failed.json["failures"][0]["replay"])
+
+
+def test_a_slow_run_says_where_its_time_went() -> None:
+    topology = load(CAUSAL)
+    outcome = Run(topology, 3).play()
+    said = where_time_went(outcome, topology.simulation.duration)
+    assert f"seed 3 took the most: {outcome.steps:,} steps for" in said
+    assert "of recovery" in said
+    assert "% receive Batch" in said
+    assert sum(outcome.inputs.values()) == outcome.steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,15 @@ from isthmus.cli.console import (
     print_json,
     tracked,
 )
+from isthmus.core.units import format_duration
+
+if TYPE_CHECKING:
+    from isthmus.core.ids import Nanos
+    from isthmus.simulator.run import Outcome
+
+MANY_STEPS = 100_000
+"""A run of more has taken seconds; then it says with what."""
+SHOWN_INPUTS = 5
 
 
 def simulate(
@@ -47,11 +56,14 @@ def simulate(
     account = Account()
     holes = holes_of(known_holes)
     held: list[dict[str, object]] = []
+    slowest: Outcome | None = None
     try:
         seeds, mistake = range(seed, seed + runs), mistake_of(mutant)
         outcomes = run_seeds(source, seeds, mistake=mistake, trace=trace, check=not no_invariants, jobs=jobs)
         for outcome in tracked(outcomes, runs, "simulating"):
             account.add(account_of(outcome))
+            if slowest is None or outcome.steps > slowest.steps:
+                slowest = outcome
             if outcome.unpromised.held:
                 held.append({"seed": outcome.seed, "held": outcome.unpromised.held})
     except OSError as error:
@@ -66,6 +78,19 @@ def simulate(
         show(result)
         if no_invariants:
             out.print("invariants were not checked")
+        if slowest is not None and slowest.steps > MANY_STEPS:
+            out.print(where_time_went(slowest, loaded.simulation.duration), markup=False)
         for each in held[:SHOWN_FAILURES]:
             out.print(f"  seed {each['seed']}: {each['held']}", markup=False)
     return VIOLATED if failed(result) else HOLDS
+
+
+def where_time_went(outcome: Outcome, duration: Nanos) -> str:
+    """What a run that took many steps was busy with, and how much of its virtual time was recovery."""
+    recovery = max(0, outcome.virtual_time - duration)
+    often = sorted(outcome.inputs.items(), key=lambda item: -item[1])[:SHOWN_INPUTS]
+    shares = ", ".join(f"{round(100 * times / outcome.steps)} % {what}" for what, times in often)
+    return (
+        f"seed {outcome.seed} took the most: {outcome.steps:,} steps for {format_duration(duration)} of load and "
+        f"{format_duration(recovery)} of recovery: {shares}"
+    )

@@ -85,6 +85,7 @@ def _raised(seed: int, error: Exception) -> Outcome:
         sometimes={},
         deliveries=0,
         steps=0,
+        inputs={},
         virtual_time=0,
     )
 

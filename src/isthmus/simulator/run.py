@@ -82,7 +82,8 @@ class Outcome(Struct, frozen=True):
 
     `report` is what the oracles read from its rows. `unpromised` counts what is missing that nobody can promise, and
     `excused` are the violated properties of which that is all. `causes` says what happened to the run that protocols
-    do not survive yet, by the names of `checks/causes.py`: it tells failures apart and excuses none.
+    do not survive yet, by the names of `checks/causes.py`: it tells failures apart and excuses none. `inputs` are its
+    steps by what they were about.
     """
 
     seed: int
@@ -96,6 +97,7 @@ class Outcome(Struct, frozen=True):
     sometimes: dict[str, int]
     deliveries: int
     steps: int
+    inputs: dict[str, int]
     virtual_time: Nanos
 
     @property
@@ -243,6 +245,7 @@ class Run:
             sometimes=dict(self.sometimes),
             deliveries=deliveries,
             steps=self.world.steps,
+            inputs=dict(self.world.inputs),
             virtual_time=self.world.now,
         )
 

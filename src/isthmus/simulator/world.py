@@ -111,6 +111,8 @@ class World:
         self.sometimes = sometimes
         self.causes = Causes()
         self.steps = 0
+        self.inputs: Counter[str] = Counter()
+        """Steps by what they were about, to tell where the work of a slow run went."""
         self.pdus_sent = 0
         self.hosts: dict[int, Host] = {}
         self._check = check
@@ -172,8 +174,10 @@ class World:
         out = self._out
         action(*arguments, self.now, out)
         self.steps += 1
+        named = _named(action, arguments)
+        self.inputs[named] += 1
         if self.steps > self._steps_before + self._most_steps:
-            self._rounds[f"{self.names.name(host.id)} {_named(action, arguments)}"] += 1
+            self._rounds[f"{self.names.name(host.id)} {named}"] += 1
         self._carry_out(host, out)
         out.clear()
         if self._check and host.alive:
@@ -189,12 +193,12 @@ class World:
     ) -> None:
         """One step in which an endpoint accepts messages of its application, by this method of it."""
 
-        def accept_and_record(now: Nanos, out: Outbox) -> None:
+        def send(now: Nanos, out: Outbox) -> None:
             first = accept(payloads, now, out)
             if host.recorder is not None:
                 host.recorder.sent(first, payloads, destinations, now)
 
-        self.step(host, accept_and_record)
+        self.step(host, send)
 
     def crash(self, host: Host, why: str) -> None:
         host.alive = False
@@ -351,8 +355,9 @@ class World:
 
 def _named(action: Callable[..., object], arguments: tuple[Any, ...]) -> str:
     """A step, in words: the input, and what kind of PDU it brought."""
-    pdus = [type(each[0]).__name__ for each in arguments if isinstance(each, list) and each]
-    return " ".join([getattr(action, "__name__", "step"), *pdus])
+    name = getattr(action, "__name__", "step")
+    pdus = arguments[-1] if arguments else None
+    return f"{name} {type(pdus[0]).__name__}" if isinstance(pdus, list) and pdus else name
 
 
 def _no_links(link: LinkId, source: ProcessId, pdu: LinkPdu) -> None:
