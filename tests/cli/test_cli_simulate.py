@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from cli_support import files_below, spawn
-from example_files import example_file
+from example_files import EXAMPLES, example_file
 
 from isthmus.cli.simulate import where_time_went
 from isthmus.simulator.run import Run
 from isthmus.topology.file import load
 
 CAUSAL = example_file("causal-group")
+HOLES = EXAMPLES.parent / "tests" / "known-holes.toml"
 
 
 def test_the_same_seed_gives_the_same_bytes_in_every_interpreter(tmp_path: Path) -> None:
@@ -59,6 +60,42 @@ def test_a_failing_run_prints_a_command_that_fails_in_the_same_way(tmp_path: Pat
         assert failure == failed.json["failures"][0]
     else:
         assert failure["reasons"][0] in failed.out
+
+
+def test_faults_are_counted_by_kind_and_known_failures_by_cause() -> None:
+    """Seed 14 loses its quorum: a failure like any other, unless a list of holes has it."""
+    arguments = ("simulate", CAUSAL, "--seed", 13, "--runs", 2, "--jobs", 1, "-o", "json")
+    alone = spawn(*arguments)
+    assert (alone.code, alone.json["news"], alone.json["known"], alone.json["left_out"]) == (1, 1, {}, 0)
+    [failure] = alone.json["failures"]
+    assert (failure["seed"], failure["causes"], failure["known"]) == (14, ["lost-quorum"], None)
+    assert (failure["properties"], failure["beside"]) == (["agreement"], ["stuck"])
+    assert alone.json["faults"]["crash"] >= 3
+    assert alone.json["faults"]["quorum lost"] == 1
+
+    listed = spawn(*arguments, "--known-holes", HOLES)
+    assert (listed.code, listed.json["news"], listed.json["known"]) == (0, 0, {"lost-quorum": 1})
+    told = spawn(*arguments[:-2], "--known-holes", HOLES)
+    assert "quorum lost" in told.out
+    assert "1 runs failed by a known hole: lost-quorum" in told.out
+    assert "verdicts left out: 0" in told.out
+
+
+def test_a_list_of_holes_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    refused = spawn("simulate", CAUSAL, "--known-holes", tmp_path / "none.toml")
+    assert refused.is_refusal("--known-holes", "No such file", "give that of a clone")
+
+
+def test_a_soak_counts_faults_and_failures_and_leaves_no_verdict_out() -> None:
+    ended = spawn(
+        *("bench", "soak", "--only", "causal-group", "--seed", 13, "--runs", 2, "--jobs", 1, "-o", "json"),
+        *("--examples", EXAMPLES, "--known-holes", HOLES),
+    )
+    assert ended.code == 0
+    figures = ended.json["soak"]
+    assert (figures["runs"], figures["left_out"], figures["violations"]) == (2, 0, 0)
+    assert figures["known"] == {"lost-quorum": 1}
+    assert figures["faults"]["crash"] >= 3
 
 
 def test_a_name_with_spaces_survives_the_replay(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from simulation_support import example
 
 from isthmus.core.ids import MILLISECOND, SECOND
@@ -14,6 +15,7 @@ from isthmus.lab.mutants.catalogue import committed
 from isthmus.lab.soak import run_chunk, soak
 from isthmus.lab.standard import standard_join
 from isthmus.ordering.group.member import GroupMember
+from isthmus.ordering.group.quorum import is_quorum
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.checks.causes import CAUSES, Causes
 from isthmus.simulator.checks.holders import Unpromised, crashed_in, what_is_missing
@@ -156,27 +158,27 @@ def row(
         origin_process=origin[1],
         origin_seq=int(origin[2]) if origin[2] else None,
         destinations=tuple(destinations.split()) if destinations else None,
+        peer="1" if event == "view" else None,
         time_ns=0,
     )
 
 
+def numbered(rows: list[Event]) -> list[Event]:
+    return [structs.replace(each, index=index) for index, each in enumerate(rows)]
+
+
 def log(where: str, *events: tuple[EventName, str | None], end: EventName = "end", role: Role = "app") -> list[Event]:
-    rows = [
-        row(where, "start", role=role),
-        *(row(where, *each, role=role) for each in events),
-        row(where, end, role=role),
-    ]
-    return [
-        Event(**{name: getattr(each, name) for name in each.__struct_fields__} | {"index": index})
-        for index, each in enumerate(rows)
-    ]
+    inner = [row(where, *each, role=role) for each in events]
+    return numbered([row(where, "start", role=role), *inner, row(where, end, role=role)])
 
 
 def missing(
     *logs: list[Event], promise: str = "causal", journals: str = "", crashed: str = ""
 ) -> tuple[Unpromised, bool]:
     rows = [each for some in logs for each in some]
-    return what_is_missing(rows, journals=journals.split(), promises={"r": promise}, crashed=crashed.split())
+    return what_is_missing(
+        rows, journals=journals.split(), promises={"r": promise}, crashed=crashed.split(), enough={"u": is_quorum}
+    )
 
 
 DEAD_SENDER = log("a/p", ("send", "a/p/1"), end="crash")
@@ -217,6 +219,19 @@ def test_by_fifo_only_messages_of_the_same_sender_follow() -> None:
     also = log("a/t", ("deliver", "a/q/1"), end="crash")
     assert missing(sender, witness, also, holder) == (Unpromised(lost=1, following=1), False)
     assert missing(sender, witness, also, holder, promise="fifo") == (Unpromised(lost=1), True)
+
+
+def test_who_delivers_what_too_few_hold_has_given_it_away() -> None:
+    """A quorum of the view has to hold it first; then it is lost with them, and that is no violation."""
+    sender = log("u/p", ("send", "u/p/1"), end="crash")
+    for members, found in (("u/p u/q u/r", (Unpromised(lost=1), False)), ("u/r u/q u/p u/s", (Unpromised(), True))):
+        view = row("u/q", "view", destinations=members)
+        deliverer = numbered([row("u/q", "start"), view, row("u/q", "deliver", "u/p/1"), row("u/q", "crash")])
+        assert missing(sender, deliverer, log("u/r")) == found
+
+
+def test_who_leaves_in_good_order_loses_nothing() -> None:
+    assert missing(log("a/p", ("send", "a/p/1"), end="leave"), EMPTY) == (Unpromised(), True)
 
 
 def test_where_nothing_is_promised_after_a_crash_what_is_missing_is_counted() -> None:

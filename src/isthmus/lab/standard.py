@@ -34,6 +34,7 @@ Scenario: TypeAlias = Literal[
     "deep daisy",
     "star daisy",
     "early daisy",
+    "dying daisy",
     "changing daisy",
     "recipients daisy",
     "joined daisies",
@@ -281,6 +282,7 @@ _DAISIES: dict[str, str] = {
     "deep daisy": "",
     "star daisy": "star = true",
     "early daisy": 'forward = "on-receipt"',
+    "dying daisy": 'forward = "on-receipt"',
     "recipients daisy": 'inside = "recipients"',
 }
 """What scenarios with daisies have below `[systems.shop.daisy]`."""
@@ -327,13 +329,19 @@ def standard_acknowledged(scenario: Scenario) -> Source:
 
 
 def standard(scenario: Scenario, order: str) -> Source:
-    """The topology of a scenario. The order is that of a group; a join has its own."""
+    """The topology of a scenario. The order is that of a group; a join has its own.
+
+    In a `dying daisy` most processes crash: nothing arrives for long, and what does must still be in order.
+    """
     if scenario in ("to", "slow to", "po"):
         return standard_acknowledged(scenario)
     if scenario == "joined daisies":
         return standard_joined_daisies()
     if scenario == "changing daisy":
         return standard_changing_daisy()
+    if scenario == "dying daisy":
+        text, name = standard_daisy(False, _DAISIES[scenario])
+        return text.replace("crashes = 3", "crashes = 9"), f"{name}, dying"
     if scenario in _DAISIES:
         return standard_daisy(scenario == "deep daisy", _DAISIES[scenario])
     if scenario in ("clusters", "coordinators"):

@@ -17,7 +17,7 @@ from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId, slot
 from isthmus.core.wire.join import LinkPdu
 from isthmus.join.share import WINDOW
 from isthmus.ordering.orders.order import ORDERS
-from isthmus.simulator.checks.holders import Unpromised, crashed_in, what_is_missing
+from isthmus.simulator.checks.holders import Enough, Unpromised, crashed_in, what_is_missing
 from isthmus.simulator.checks.links import EpochWatch, LinkWatch, TooManyEpochs
 from isthmus.simulator.checks.sometimes import FAULTS, Sometimes
 from isthmus.simulator.checks.stability import too_early
@@ -229,7 +229,11 @@ class Run:
         unpromised = Unpromised(held=held)
         if report.verdict("agreement") == "violated":
             unpromised, otherwise = what_is_missing(
-                events, journals=self._journals, promises=self._promises(), crashed=crashed
+                events,
+                journals=self._journals,
+                promises=self._promises(),
+                crashed=crashed,
+                enough=self._enough,
             )
             unpromised = structs.replace(unpromised, held=held)
             excused = () if otherwise else ("agreement",)
@@ -321,6 +325,12 @@ class Run:
     def _frail(self) -> set[str]:
         """The systems that promise nothing to arrive once a process has crashed."""
         return {system.name for system in self.topology.systems if not KINDS[system.kind].survives_crashes}
+
+    @property
+    def _enough(self) -> dict[str, Enough]:
+        """By system, who has to hold what is delivered there; not of those that promise nothing about it."""
+        rules = {system.name: KINDS[system.kind].enough(system) for system in self.topology.systems}
+        return {name: rule for name, rule in rules.items() if rule is not None}
 
     @property
     def _journals(self) -> set[str]:

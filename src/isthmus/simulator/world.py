@@ -37,8 +37,8 @@ _HOLD_CASES = {
 
 
 STEPS_PER_MILLISECOND = 2_000
-"""Steps of one process, on the average, in a virtual millisecond: a world that takes more goes round in circles. The
-busiest run measured (32 members, one batch each, all acknowledged at once) took 70."""
+"""Steps of one process, on the average, in a virtual millisecond: a world that takes more goes round in circles. 16
+members of a causal group that send 1,000 messages a second each over lines without delay took 27."""
 
 _SHOWN_ROUNDS = 3
 _LAST_ROUNDS = 1_000

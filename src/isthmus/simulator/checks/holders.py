@@ -1,18 +1,20 @@
 """What nobody can promise, read from the rows of one run: messages that are gone for good, and what waits for them.
 
 A message is *lost* when every process that ever had it (a row of its names the message, whatever it did with it) is
-gone at the end, gateways included, and none of them wrote a journal. A message *follows* a lost one when it could only
-be delivered after it: in a run that promises causal order if the lost one is in its causal past, in one that promises
-FIFO if both are of one sender. And systems of some kinds promise nothing to arrive once one of their processes has
+gone at the end, gateways included, and none of them wrote a journal. But a process must not deliver what too few hold
+(docs/design/group.md, "uniform"), and who leaves in good order sees its messages through: what is lost by that is
+missing like anything else. A message *follows* a lost one when it could only be delivered after it: in a run that
+promises causal order if the lost one is in its causal past, in one that promises FIFO if both are of one sender. And
+systems of some kinds promise nothing to arrive once one of their processes has
 crashed (clusters, Sect. V). All other rows of such a run are judged like those of any other, and order always is.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +22,12 @@ from isthmus.trace.causality import Past, causal_pasts
 from isthmus.trace.history import ProcessHistory, RunHistory, histories
 from isthmus.trace.oracles import Finding, agreement
 from isthmus.trace.schema import Event
+
+Key: TypeAlias = tuple[str, str, str, int]
+"""A run and a message."""
+
+Enough: TypeAlias = Callable[[Sequence[int], Sequence[int]], bool]
+"""Whether these of the members of a view, by their places in it, are enough to hold what one of them delivers."""
 
 
 class Unpromised(Struct, frozen=True):
@@ -85,24 +93,33 @@ def crashed_in(events: Iterable[Event], systems: Collection[str]) -> set[str]:
 
 
 def what_is_missing(
-    events: Sequence[Event], *, journals: Collection[str], promises: Mapping[str, str], crashed: Collection[str]
+    events: Sequence[Event],
+    *,
+    journals: Collection[str],
+    promises: Mapping[str, str],
+    crashed: Collection[str],
+    enough: Mapping[str, Enough],
 ) -> tuple[Unpromised, bool]:
     """What is missing that nobody can promise; and whether anything else is missing, which is a violation.
 
     `journals` are systems whose gateways write one, `promises` are the orders of the runs, `crashed` are systems that
-    promise nothing to arrive any more.
+    promise nothing to arrive any more, `enough` says of some systems who has to hold what is delivered there.
     """
-    holders: dict[tuple[str, str | None, str | None, int | None], bool] = {}
     alive = {(row.system, row.process) for row in events if row.event == "end"}
+    holders: defaultdict[Key, dict[str, int]] = defaultdict(dict)
+    kept: set[Key] = set()
     for row in events:
         if row.origin_seq is not None:
-            key = (row.run, row.origin_system, row.origin_process, row.origin_seq)
-            kept = (row.system, row.process) in alive or (row.role == "gateway" and row.system in journals)
-            holders[key] = holders.get(key, False) or kept
+            key = _key(row)
+            holders[key].setdefault(f"{row.system}/{row.process}", row.time_ns)
+            if (row.system, row.process) in alive or (row.role == "gateway" and row.system in journals):
+                kept.add(key)
+    careless = _given_away(events, holders, enough)
     missing: Counter[str] = Counter()
     otherwise = False
     for history in histories(events):
-        lost = {number for number, key in enumerate(history.keys) if not holders[history.run, *key]}
+        keys = [(history.run, *key) for key in history.keys]
+        lost = {number for number, key in enumerate(keys) if key not in kept and key not in careless}
         after_crash = {number for number, key in enumerate(history.keys) if key[0] in crashed}
         found = Missing(history, lost, after_crash, promises[history.run])
         agreement(history, found)
@@ -110,3 +127,27 @@ def what_is_missing(
         missing.update({reason: len(messages) for reason, messages in found.missing.items()})
     counts = Unpromised(lost=missing["lost"], following=missing["following"], after_crash=missing["after crash"])
     return counts, otherwise
+
+
+def _key(row: Event) -> Key:
+    assert row.origin_system is not None and row.origin_process is not None and row.origin_seq is not None
+    return row.run, row.origin_system, row.origin_process, row.origin_seq
+
+
+def _given_away(
+    events: Iterable[Event], holders: Mapping[Key, Mapping[str, int]], enough: Mapping[str, Enough]
+) -> set[Key]:
+    """Messages that were delivered when too few of the view held them, and those of senders that left in good order."""
+    views: dict[tuple[str, str], tuple[str, ...]] = {}
+    left = {(row.system, row.process) for row in events if row.event == "leave"}
+    given_away = {key for key in holders if (key[1], key[2]) in left}
+    for row in events:
+        if row.event == "view":
+            views[row.system, row.process] = row.destinations or ()
+        elif row.event == "deliver" and row.system in enough:
+            key, members = _key(row), views.get((row.system, row.process), ())
+            had = holders[key]
+            held = [place for place, each in enumerate(members) if had.get(each, row.time_ns + 1) <= row.time_ns]
+            if members and not enough[row.system](held, range(len(members))):
+                given_away.add(key)
+    return given_away

@@ -14,7 +14,9 @@ from isthmus.core.ids import ProcessId
 from isthmus.hierarchy.daisy.member import DaisyMember, daisy_member
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.tree import DaisyTree, tree_of
+from isthmus.ordering.group.quorum import is_quorum
 from isthmus.ordering.group.window import GroupSettings
+from isthmus.simulator.checks.holders import Enough
 from isthmus.simulator.faults.daisy import DaisyNemesis, DaisyWatch, daisy_of
 from isthmus.simulator.faults.nemesis import member_of
 from isthmus.simulator.faults.plan import FaultPlan
@@ -123,4 +125,12 @@ def _traits(system: System, simulation: Simulation) -> Traits:
     )
 
 
-DAISY = SimulatedKind(make=_make, traits=_traits)
+def _enough(system: System) -> Enough:
+    """A quorum of the local group; where messages go to recipients only, one more than may go at a time."""
+    options = system.own(DaisyTable).options
+    if options.inside != "recipients":
+        return is_quorum
+    return lambda holders, members: len(holders) > min(options.resilience, len(members) - 1)
+
+
+DAISY = SimulatedKind(make=_make, traits=_traits, enough=_enough)

@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import ProcessId
+from isthmus.ordering.group.quorum import is_quorum
+from isthmus.simulator.checks.holders import Enough
 from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.topology.read.simulation import Simulation
@@ -69,13 +71,20 @@ def _nothing_else(events: Sequence[Event]) -> str:
     return ""
 
 
+def _a_quorum_if_uniform(system: System) -> Enough | None:
+    return is_quorum if system.delivery == "uniform" else None
+
+
 class SimulatedKind(Struct, frozen=True, kw_only=True):
     """How systems of one kind are made, what to expect of them, and what their rows must show beside the properties.
 
-    `survives_crashes`: whether anything is promised to arrive, once a process of the system has crashed.
+    `survives_crashes`: whether anything is promised to arrive, once a process of the system has crashed. `enough` gives
+    the rule of a system by which some members of a view are enough to hold what one of them delivers; None if it has no
+    such rule.
     """
 
     make: Make
     survives_crashes: bool = True
+    enough: Callable[[System], Enough | None] = _a_quorum_if_uniform
     traits: Callable[[System, Simulation], Traits]
     check: Callable[[Sequence[Event]], str] = _nothing_else

@@ -41,7 +41,7 @@ def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
     self.member.relay([pack_with(message, NOWHERE)], now, self.inner)
 
 
-@mutant("daisy-early-out-of-turn", of=EarlyLocalGroup.relay, scenario="early daisy")
+@mutant("daisy-early-out-of-turn", of=EarlyLocalGroup.relay, scenario="dying daisy")
 def _out_of_turn(
     self: EarlyLocalGroup, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos
 ) -> None:
