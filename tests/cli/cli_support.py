@@ -42,8 +42,8 @@ class Finished(NamedTuple):
     def is_refusal(self, *words: str) -> bool:
         """Exit code 2 and one line that holds these words, and nothing on standard output."""
         lines = self.err.splitlines()
-        told = len(lines) == 1 and lines[0].startswith("isthmus: ") and all(word in lines[0] for word in words)
-        return self.code == 2 and not self.out and told
+        result = len(lines) == 1 and lines[0].startswith("isthmus: ") and all(word in lines[0] for word in words)
+        return self.code == 2 and not self.out and result
 
 
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Finished:

@@ -61,7 +61,7 @@ def test_a_hub_can_be_run_by_itself(isthmus: Isthmus, tmp_path: Path) -> None:
 def test_a_story_tells_the_stages(isthmus: Isthmus, tmp_path: Path) -> None:
     played = isthmus("simulate", str(example_file("to-hall")), "--seed", "3", "--runs", "1", "--trace", str(tmp_path))
     assert played.code == 0
-    told = isthmus("story", str(tmp_path / "seed-3"), "hall/p2/1").out
+    result = isthmus("story", str(tmp_path / "seed-3"), "hall/p2/1").out
     stages = ("receive", "pre-acknowledge", "acknowledge", "deliver")
-    places = [told.index(f" {stage}\n") for stage in stages]
+    places = [result.index(f" {stage}\n") for stage in stages]
     assert places == sorted(places)

@@ -33,9 +33,9 @@ def test_check_shows_the_tree(isthmus: Isthmus) -> None:
         ("b", "rst", 3, "b1"),
         ("c", "rst", 3, "c1"),
     ]
-    told = isthmus("check", TWO_LAYERS)
-    assert "shop: messages from one process to one other" in told.out
-    assert "topmost" in told.out
+    result = isthmus("check", TWO_LAYERS)
+    assert "shop: messages from one process to one other" in result.out
+    assert "topmost" in result.out
 
 
 def test_simulate_says_what_is_missing_and_held_and_why_when_a_process_crashed(isthmus: Isthmus) -> None:
@@ -45,10 +45,10 @@ def test_simulate_says_what_is_missing_and_held_and_why_when_a_process_crashed(i
     assert played.json["faults"]["crash"] > 0
     assert played.json["unpromised"]["after a crash"] > 0
     assert any(" holds " in each["held"] for each in played.json["held_after_a_crash"])
-    told = isthmus("simulate", CRASH, "--runs", "6", "--jobs", "1")
-    assert "of clusters in which a process crashed" in told.out
-    assert "verdicts left out: 0" in told.out
-    assert "which waits until message" in told.out
+    result = isthmus("simulate", CRASH, "--runs", "6", "--jobs", "1")
+    assert "of clusters in which a process crashed" in result.out
+    assert "verdicts left out: 0" in result.out
+    assert "which waits until message" in result.out
 
 
 def test_a_mutant_is_caught_and_the_replay_command_told(isthmus: Isthmus) -> None:

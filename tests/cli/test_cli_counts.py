@@ -76,8 +76,8 @@ def test_loads_stand_beside_what_the_paper_prints(isthmus: Isthmus) -> None:
     rows = {row["setting"]: row for row in counted.json["counts"][0]["rows"]}
     top = rows["n = 16, b = 2, layer 4 of 4, from below"]
     assert (top["printed"], top["formula"], top["counted"]) == (5.25, 8, 8)
-    told = isthmus("counts", "cluster-loads")
-    assert {"printed", "exact", "counted"} <= {cell.strip() for cell in told.out.split("┃")}
+    result = isthmus("counts", "cluster-loads")
+    assert {"printed", "exact", "counted"} <= {cell.strip() for cell in result.out.split("┃")}
 
 
 def test_figure_7_is_drawn_as_it_was_counted(isthmus: Isthmus, tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_explore_says_to_whom_each_message_goes(isthmus: Isthmus) -> None:
     done = isthmus("explore", EXPLORED, "--messages", "2", "-o", "json")
     assert (done.code, done.json["verdict"]) == (0, "holds")
     assert done.json["sends"] == ["shop/a1 to shop/a2", "shop/a2 to shop/b1"]
-    told = isthmus("explore", EXPLORED)
-    assert "shop/a2 to shop/b1 and shop/b2" in told.out
-    assert "no violation in any schedule" in told.out
+    result = isthmus("explore", EXPLORED)
+    assert "shop/a2 to shop/b1 and shop/b2" in result.out
+    assert "no violation in any schedule" in result.out
 
 
 def test_the_headers_of_all_kinds_of_systems_are_drawn(

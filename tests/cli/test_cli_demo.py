@@ -8,7 +8,7 @@ import pytest
 from cli_support import call, spawn
 
 from isthmus.cli.demo import audited, print_figures, print_throughput, print_verdicts, print_where
-from isthmus.lab.benchmarks.failover import Figures
+from isthmus.lab.benchmarks.failover import FailoverFigures
 from isthmus.lab.demonstration import Throughput
 from isthmus.trace.schema import Report, Verdict
 
@@ -53,7 +53,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_demo(
 
 
 def test_demo_prints_speed_up_figures_and_verdicts_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = Figures(1000, 4000, 500, {"p50": 26.0, "p90": 27.5, "p99": 31.0}, 1012, 1234)
+    figures = FailoverFigures(1000, 4000, 500, {"p50": 26.0, "p90": 27.5, "p99": 31.0}, 1012, 1234)
     verdicts = [Verdict(run="demo", property="causal", verdict="holds", checked=4000, violations=0)]
     print_throughput([Throughput(1, 2400.0, 0.98, 1.0), Throughput(4, 9600.0, 0.98, 4.0)])
     print_figures(figures)

@@ -20,9 +20,9 @@ from isthmus.simulator.systems.kind import SimulatedKind, Traits
 from isthmus.topology.file import parse
 from isthmus.topology.kinds import table as topologies
 from isthmus.topology.kinds.group import KEYS, read_group
-from isthmus.topology.kinds.kind import Kind, Picture
+from isthmus.topology.kinds.kind import Kind, SystemTable
 from isthmus.topology.model import System, Topology
-from isthmus.topology.problem import Report, TopologyError
+from isthmus.topology.problem import Problems, TopologyError
 from isthmus.topology.read.simulation import Simulation
 from isthmus.topology.read.table import Table
 
@@ -65,15 +65,15 @@ def read_choir(table: Table, system: System) -> System:
     return replace(read_group(table, system), table=ChoirTable(voices))
 
 
-def check_choirs(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+def check_choirs(report: Problems, topology: Topology, systems: Sequence[System]) -> None:
     for system in systems:
         if system.own(ChoirTable).voices > len(system.processes):
             report.refuse(f"systems.{system.name}.choir.voices", "more voices than processes", "write fewer")
 
 
-def picture_of(system: System) -> Picture:
+def picture_of(system: System) -> SystemTable:
     voices = system.own(ChoirTable).voices
-    return Picture(f"{system.name} sings", ("voices",), [(str(voices),)], [{"voices": voices}])
+    return SystemTable(f"{system.name} sings", ("voices",), [(str(voices),)], [{"voices": voices}])
 
 
 def traits_of(system: System, simulation: Simulation) -> Traits:

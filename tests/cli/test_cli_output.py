@@ -97,9 +97,9 @@ def test_simulate_tells_people_the_verdict(isthmus: Isthmus) -> None:
 
 def test_story_tells_one_message(isthmus: Isthmus, tmp_path: Path) -> None:
     assert isthmus("simulate", example_file("causal-group"), "--jobs", 1, "--trace", tmp_path).code == 0
-    told = isthmus("story", tmp_path, "site/p1/1", "-o", "json")
-    assert (told.code, told.err, told.json["message"]) == (0, "", "site/p1/1")
-    steps = [step["event"] for step in told.json["chapters"][0]["steps"]]
+    result = isthmus("story", tmp_path, "site/p1/1", "-o", "json")
+    assert (result.code, result.err, result.json["message"]) == (0, "", "site/p1/1")
+    steps = [step["event"] for step in result.json["chapters"][0]["steps"]]
     assert steps[0] == "send"
     assert {"deliver", "stable"} <= set(steps)
     in_words = isthmus("story", tmp_path / "seed-1", "site/p1/1")

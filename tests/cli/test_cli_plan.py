@@ -84,9 +84,9 @@ def test_every_joined_example_has_a_plan(isthmus: Isthmus, file: Path) -> None:
         assert 1 <= join["links_planned"] <= join["links_possible"]
         assert len(join["directions"]) == 2
         assert all(each["latency_worst_ms"] >= each["latency_expected_ms"] > 0 for each in join["directions"])
-    told = isthmus("plan", file)
-    assert told.code == 0
-    assert "longest way: " in told.out
+    result = isthmus("plan", file)
+    assert result.code == 0
+    assert "longest way: " in result.out
 
 
 @pytest.mark.parametrize("file", [path for path in JOINED if "unsafe" in content(path)], ids=lambda path: path.stem)
@@ -140,11 +140,11 @@ def test_options_take_the_place_of_the_file(isthmus: Isthmus, two: Callable[[str
 
 
 def test_too_much_is_said_to_be_too_much(isthmus: Isthmus, two: Callable[[str], Path]) -> None:
-    told = isthmus("plan", two("links = 3"), "--rate", 9000)
-    assert told.code == 0
-    assert "note: a cannot carry 18,000 messages/s, whatever its joins do" in told.out
-    assert "note: a → b: 9,000 messages/s are too many; expect 3,000" in told.out
-    assert "10 links are needed and there are gateways for 6; add gateways" in told.out
+    result = isthmus("plan", two("links = 3"), "--rate", 9000)
+    assert result.code == 0
+    assert "note: a cannot carry 18,000 messages/s, whatever its joins do" in result.out
+    assert "note: a → b: 9,000 messages/s are too many; expect 3,000" in result.out
+    assert "10 links are needed and there are gateways for 6; add gateways" in result.out
 
 
 def test_auto_is_answered_and_what_runs_now_is_said(isthmus: Isthmus, two: Callable[[str], Path]) -> None:

@@ -75,10 +75,10 @@ def test_faults_are_counted_by_kind_and_known_failures_by_cause() -> None:
 
     listed = spawn(*arguments, "--known-holes", HOLES)
     assert (listed.code, listed.json["news"], listed.json["known"]) == (0, 0, {"lost-quorum": 1})
-    told = spawn(*arguments[:-2], "--known-holes", HOLES)
-    assert "quorum lost" in told.out
-    assert "1 runs failed by a known hole: lost-quorum" in told.out
-    assert "verdicts left out: 0" in told.out
+    result = spawn(*arguments[:-2], "--known-holes", HOLES)
+    assert "quorum lost" in result.out
+    assert "1 runs failed by a known hole: lost-quorum" in result.out
+    assert "verdicts left out: 0" in result.out
 
 
 def test_a_list_of_holes_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pdu_strategies import KINDS, pdus
 
 from isthmus.core.codec import MAX_FRAME, VERSION, FrameError, FrameReader, body_of, decode_all, decode_body, encode
 from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_ENVELOPE, MAX_MEMBERS, MAX_PAYLOAD, Batch, Message
-from isthmus.core.wire.group import Ack, Join, Status
+from isthmus.core.wire.group import Ack, JoinRequest, Status
 from isthmus.core.wire.pdu import Pdu
 
 MAX_NUMBER = 1 << 62
@@ -175,7 +175,7 @@ def test_frames_before_a_bad_one_do_not_hide_it() -> None:
 
 def test_a_reader_that_met_a_bad_frame_reads_no_further() -> None:
     reader = FrameReader()
-    good = encode(Join(1))
+    good = encode(JoinRequest(1))
     reader.feed(good[:3])
     with pytest.raises(FrameError, match="malformed") as first:
         reader.feed(good[3:] + frame(b"\xc1") + good)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from runtime_support import run_test
 
-from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, Staged, View
+from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox, Staged, View
 from isthmus.core.ids import Directory, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Addressed, Batch, Message
 from isthmus.core.wire.group import Busy
@@ -58,7 +58,7 @@ def everything(out: Outbox) -> None:
     out.holds.append(Hold(BATCH, "safe", 1, 1))
     out.settled.append((1, 1))
     out.stable.append(BATCH)
-    out.addressed.append(Delivered(MESSAGE, None))
+    out.addressed.append(AddressedDelivery(MESSAGE, None))
     out.deliveries.extend([BATCH, View(2, (0, 1))])
     out.stages.append(Staged("receive", BATCH))
     out.stored.append(BATCH)

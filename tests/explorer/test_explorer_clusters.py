@@ -13,14 +13,14 @@ from example_files import example_file
 from test_explore_command import explore
 
 from isthmus.explorer.clusters import explore_clusters
-from isthmus.explorer.search import Outcome
+from isthmus.explorer.search import SearchOutcome
 from isthmus.lab.mutants.catalogue import find
 from isthmus.lab.mutants.mutant import alive
 from isthmus.topology.file import parse
 from isthmus.topology.problem import TopologyError
 
 
-def outcome_of(case: str, delivery: str = "rst") -> Outcome:
+def outcome_of(case: str, delivery: str = "rst") -> SearchOutcome:
     text = example_file(f"clusters-fig-6{case}").read_text()
     return explore_clusters(parse(text.replace('"rst"', f'"{delivery}"'), f"6{case}"))
 

@@ -9,7 +9,7 @@ import pytest
 from example_files import example_file
 
 from isthmus.explorer.daisy import explore_daisy
-from isthmus.explorer.search import Outcome
+from isthmus.explorer.search import SearchOutcome
 from isthmus.lab.mutants.catalogue import find
 from isthmus.lab.mutants.mutant import alive
 from isthmus.topology.file import parse
@@ -38,7 +38,7 @@ messages = [
 """Two ways from a2 to c1, and the second message goes the long one: by another member, or by another server."""
 
 
-def outcome_of(text: str) -> Outcome:
+def outcome_of(text: str) -> SearchOutcome:
     return explore_daisy(parse(text, "daisy"))
 
 
@@ -125,9 +125,9 @@ def test_a_mistake_is_found_and_its_shortest_schedule_told(mutant: str, by: str,
     found = outcome.counterexample
     assert found is not None
     assert judged in (None, found.violation.property)
-    told = "\n".join(map(str, found.lines))
-    assert "sends message 1 to shop/c1" in told
-    assert "in the topmost group" in told
+    account = "\n".join(map(str, found.lines))
+    assert "sends message 1 to shop/c1" in account
+    assert "in the topmost group" in account
 
 
 @pytest.mark.parametrize(

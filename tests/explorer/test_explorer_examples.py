@@ -11,12 +11,12 @@ from example_files import example_file
 from msgspec.structs import replace
 
 from isthmus.explorer.scenario import scenario_of
-from isthmus.explorer.search import Outcome, explore
+from isthmus.explorer.search import SearchOutcome, explore
 from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import load
 
 
-def outcome_of(example: str, sends: str | None = None, crashes: int | None = None) -> Outcome:
+def outcome_of(example: str, sends: str | None = None, crashes: int | None = None) -> SearchOutcome:
     """What the example comes to; with `sends`, of fewer messages, so that it takes seconds instead of minutes."""
     topology = load(example_file(example), allow_unsafe=True)
     scenario = scenario_of(topology, crashes=crashes)
@@ -59,7 +59,7 @@ def test_totally_ordered_systems_cannot_be_interconnected() -> None:
 # What holds in every schedule.
 
 
-def assert_holds(outcome: Outcome) -> None:
+def assert_holds(outcome: SearchOutcome) -> None:
     found = outcome.counterexample
     assert found is None, "\n".join([*map(str, found.lines), found.violation.why])
     assert outcome.complete

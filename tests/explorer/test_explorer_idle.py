@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from isthmus.core.wire.join import Block, Broken, Progress, Resume
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.scenario import Scenario, scenario_of
-from isthmus.explorer.search import Outcome, Search, explore
-from isthmus.explorer.site import Site
-from isthmus.explorer.world import World, make_gateways
+from isthmus.explorer.search import Search, SearchOutcome, explore
+from isthmus.explorer.site import ExploredSite
+from isthmus.explorer.world import ExploredWorld, make_gateways
 from isthmus.join import export
 from isthmus.join.share import WINDOW
 from isthmus.lab.mutants.catalogue import find
@@ -28,13 +28,13 @@ def scenario(example: str, sends: str, crashes: int = 0) -> tuple[Topology, Scen
     return topology, replace(scenario_of(topology), sends=senders, crashes=crashes)
 
 
-def both_ways(example: str, sends: str, crashes: int = 0) -> tuple[Outcome, Outcome]:
+def both_ways(example: str, sends: str, crashes: int = 0) -> tuple[SearchOutcome, SearchOutcome]:
     topology, reduced = scenario(example, sends, crashes)
     full = replace(reduced, reduced=False)
     return explore(topology, make_gateways(topology), reduced), explore(topology, make_gateways(topology), full)
 
 
-def found(outcome: Outcome) -> tuple[str, int] | None:
+def found(outcome: SearchOutcome) -> tuple[str, int] | None:
     """What is violated, and by how many events. To take word of progress is none."""
     assert outcome.complete
     if outcome.counterexample is None:
@@ -52,7 +52,7 @@ def test_no_scenario_fills_the_window() -> None:
 def test_what_is_void_is_ignored_now_and_in_every_later_state() -> None:
     """Checked for every state that a gateway comes to, and every PDU that is ever sent."""
     topology, reduced = scenario("theorem-1-crash", "s0/p", crashes=1)
-    world = World(topology, make_gateways(topology), reduced)
+    world = ExploredWorld(topology, make_gateways(topology), reduced)
     Search(world, reduced.max_states).run(lambda states, depth: None)
     words = [(number, pdu) for number, pdu in enumerate(world.pdus.items) if isinstance(pdu, Block | Broken | Resume)]
     checked = 0
@@ -69,7 +69,7 @@ def test_what_is_void_is_ignored_now_and_in_every_later_state() -> None:
     assert checked > 1000
 
 
-def edges(site: Site) -> dict[int, set[int]]:
+def edges(site: ExploredSite) -> dict[int, set[int]]:
     """Which states of gateways have followed on which."""
     following: dict[int, set[int]] = {}
     for (before, *_), reaction in site.reactions.items():  # type: ignore[misc]

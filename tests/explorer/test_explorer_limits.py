@@ -15,9 +15,9 @@ from isthmus.core.ids import Nanos, ProcessId
 from isthmus.explorer.kinds import KINDS
 from isthmus.explorer.limits import left_out, refusal
 from isthmus.explorer.scenario import scenario_of
-from isthmus.explorer.search import Outcome, explore
+from isthmus.explorer.search import SearchOutcome, explore
 from isthmus.explorer.step import NOBODY
-from isthmus.explorer.world import World, make_gateways
+from isthmus.explorer.world import ExploredWorld, make_gateways
 from isthmus.topology.file import load, parse
 from isthmus.topology.kinds import table as topologies
 from isthmus.topology.model import Topology
@@ -40,9 +40,9 @@ def test_what_does_not_run_here_is_refused_in_one_line(example: str, line: str) 
     file = example_file(example)
     done = explore_command(str(file), "--messages", "1")
     assert (done.returncode, done.stdout) == (2, "")
-    (told,) = done.stderr.splitlines()
-    assert told.startswith(f"isthmus: {file}: {line}")
-    assert told.endswith("; use isthmus simulate")
+    (account,) = done.stderr.splitlines()
+    assert account.startswith(f"isthmus: {file}: {line}")
+    assert account.endswith("; use isthmus simulate")
 
 
 def test_a_broker_is_refused_with_the_way_to_explore_its_gateways() -> None:
@@ -68,16 +68,16 @@ def test_what_runs_here_is_not_refused(example: str) -> None:
 # What is left out.
 
 
-def lines(topology: Topology, outcome: Outcome, crashes: int = 0) -> str:
+def lines(topology: Topology, outcome: SearchOutcome, crashes: int = 0) -> str:
     return "\n".join(left_out(topology, outcome, crashes))
 
 
 def test_a_result_says_what_was_left_out() -> None:
     file = str(example_file("theorem-1"))
-    told = explore_command(file, "--messages", "1").stdout
+    account = explore_command(file, "--messages", "1").stdout
     result = msgspec.json.decode(explore_command(file, "--messages", "1", "-o", "json").stdout)
     assert len(result["left_out"]) == 5
-    assert [f"left out: {line}" in told for line in result["left_out"]] == [True] * 5
+    assert [f"left out: {line}" in account for line in result["left_out"]] == [True] * 5
     assert "how group s0 works inside: it is the definition of fifo order in agreed views" in result["left_out"]
 
 
@@ -87,11 +87,11 @@ def test_keys_that_change_nothing_here_are_named() -> None:
     assert "fast" not in lines(topology, run(topology))
     near = replace(near, delivery="fast", standby=("g1",))
     changed = replace(topology, systems=(near, replace(far, journal="somewhere")))
-    told = lines(changed, run(topology), crashes=1)
-    assert 'delivery = "fast" of a' in told
-    assert "the journal of b" in told
-    assert "members of a on standby, who never come here: g1" in told
-    assert "crashes of gateways" not in told
+    account = lines(changed, run(topology), crashes=1)
+    assert 'delivery = "fast" of a' in account
+    assert "the journal of b" in account
+    assert "members of a on standby, who never come here: g1" in account
+    assert "crashes of gateways" not in account
 
 
 class Waiting(Forwarder):
@@ -106,7 +106,7 @@ class Waiting(Forwarder):
         return self.woken + 1
 
 
-def run(topology: Topology, kind: type[Forwarder] = Forwarder) -> Outcome:
+def run(topology: Topology, kind: type[Forwarder] = Forwarder) -> SearchOutcome:
     return explore(topology, forwarders(topology, kind), scenario_of(topology))
 
 
@@ -151,7 +151,7 @@ def standby(near: str, far: str, assign: str = "striped") -> Topology:
 def who_acts(topology: Topology, messages: int, crashes: int) -> set[str]:
     """Everybody to whom anything happens in any schedule."""
     scenario = scenario_of(topology, messages=messages, crashes=crashes)
-    world = World(topology, make_gateways(topology), scenario)
+    world = ExploredWorld(topology, make_gateways(topology), scenario)
     acting: set[ProcessId] = set()
     met, waiting = {world.start}, [world.start]
     while waiting:

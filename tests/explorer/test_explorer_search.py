@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tiny_gateways import Doubler, Forger, Forwarder, Fragile, Hasty, Loser, Swapper, forwarders, two_systems
 
 from isthmus.explorer.scenario import Scenario, scenario_of
-from isthmus.explorer.search import Outcome, explore
-from isthmus.explorer.step import Event, Violation
-from isthmus.explorer.world import State, World
+from isthmus.explorer.search import SearchOutcome, explore
+from isthmus.explorer.step import BrokenPromise, StepEvent
+from isthmus.explorer.world import ExploredWorld, State
 from isthmus.topology.model import Topology
 from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event as Row
@@ -33,18 +33,18 @@ CASES: list[Case] = [
 KINDS = [Forwarder, Swapper, Doubler, Loser, Forger, Hasty, Fragile]
 
 
-def run(topology: Topology, kind: type[Forwarder], scenario: Scenario | None = None) -> Outcome:
+def run(topology: Topology, kind: type[Forwarder], scenario: Scenario | None = None) -> SearchOutcome:
     return explore(topology, forwarders(topology, kind), scenario or scenario_of(topology))
 
 
-def found(outcome: Outcome) -> tuple[str, int] | None:
+def found(outcome: SearchOutcome) -> tuple[str, int] | None:
     """What is violated, and by how many events."""
     assert outcome.complete
     example = outcome.counterexample
     return None if example is None else (example.violation.property, len(example.lines))
 
 
-def length(outcome: Outcome) -> int | None:
+def length(outcome: SearchOutcome) -> int | None:
     verdict = found(outcome)
     return verdict and verdict[1]
 
@@ -76,7 +76,7 @@ def test_a_wrong_gateway_is_caught(kind: type[Forwarder], wrong: tuple[str, int]
 def test_a_lost_message_shows_when_nothing_can_happen_any_more() -> None:
     outcome = run(two_systems("fifo", "fifo", ["a/p", "a/p"]), Loser)
     assert outcome.counterexample is not None
-    assert outcome.counterexample.violation == Violation(
+    assert outcome.counterexample.violation == BrokenPromise(
         "agreement", "b/p", "a/p/2", "", "a/p/2 was sent, and nothing can happen any more, but b/p has not delivered it"
     )
 
@@ -100,7 +100,7 @@ def test_a_shortest_counterexample_reads_from_top_to_bottom() -> None:
         "  7      b/p delivers a/q/1",
     ]
     why = "b/p delivers a/q/1, but its cause a/p/1 has not been delivered here"
-    assert outcome.counterexample.violation == Violation("causal", "b/p", "a/p/1", "a/q/1", why)
+    assert outcome.counterexample.violation == BrokenPromise("causal", "b/p", "a/p/1", "a/q/1", why)
 
 
 # Reductions.
@@ -140,7 +140,7 @@ def test_lazy_processes_change_nothing_when_a_gateway_crashes(kind: type[Forward
 # States that are stored once.
 
 
-def violations_of_all_schedules(world: World, state: State, events: int) -> Iterable[tuple[int, Violation]]:
+def violations_of_all_schedules(world: ExploredWorld, state: State, events: int) -> Iterable[tuple[int, BrokenPromise]]:
     """Every schedule of at most so many events, one by one: no state is ever recognised."""
     following, end = world.successors(state)
     rest = len(world.rest(state)) if end else 0
@@ -163,7 +163,7 @@ def test_storing_states_hides_no_violation(case: Case, kind: type[Forwarder]) ->
     topology = two_systems(order, join, sends, gateways, processes=("p", "q"))
     scenario = scenario_of(topology)
     limit = 8
-    world = World(topology, forwarders(topology, kind), scenario)
+    world = ExploredWorld(topology, forwarders(topology, kind), scenario)
     one_by_one = [limit - left for left, _ in violations_of_all_schedules(world, world.start, limit)]
     stored = found(run(topology, kind, scenario))
     shortest = stored[1] if stored is not None else limit + 1
@@ -181,7 +181,7 @@ def test_a_search_that_stops_early_says_so() -> None:
 # The oracles of the simulator as a second opinion.
 
 
-def rows(topology: Topology, world: World, events: Iterable[Event]) -> list[Row]:
+def rows(topology: Topology, world: ExploredWorld, events: Iterable[StepEvent]) -> list[Row]:
     """A schedule as a trace: what processes did, and that it is the whole story."""
     directory = topology.directory()
     logs: dict[int, list[tuple[str, tuple[str, str, int] | None]]] = {
@@ -220,7 +220,7 @@ def test_the_oracles_of_the_simulator_agree(case: Case, kind: type[Forwarder]) -
     order, join, gateways, sends = case
     topology = two_systems(order, join, sends, gateways)
     scenario = replace(scenario_of(topology), reduced=False)
-    world = World(topology, forwarders(topology, kind), scenario)
+    world = ExploredWorld(topology, forwarders(topology, kind), scenario)
     promised = {"fifo": ["fifo"], "causal": ["fifo", "causal"], "total": ["fifo", "causal", "total"]}[join]
     dice = random.Random(f"{case} {kind.__name__}")
     for _ in range(60):

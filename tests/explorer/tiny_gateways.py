@@ -11,7 +11,7 @@ from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.join import Block, Confirm, LinkPdu, SitePdu
+from isthmus.core.wire.join import Block, Confirm, FellowPdu, LinkPdu
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import all_links, forwardings
@@ -76,7 +76,7 @@ class Forwarder:
 
     incoming: tuple[LinkId, ...] = ()
 
-    def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None: ...
+    def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: GatewayOutbox) -> None: ...
 
     def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None: ...
 

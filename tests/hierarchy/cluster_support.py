@@ -11,7 +11,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop
 from isthmus.hierarchy.clusters.options import ClusterTable
-from isthmus.hierarchy.clusters.process import Relay
+from isthmus.hierarchy.clusters.process import MessageRelay
 from isthmus.hierarchy.clusters.tree import Hierarchy, hierarchy_of
 
 
@@ -65,7 +65,7 @@ class Relays(Tree):
 
     def __init__(self, table: ClusterTable) -> None:
         super().__init__(table)
-        self.relays = {process: Relay(process, self.tree) for process in self.ids.values()}
+        self.relays = {process: MessageRelay(process, self.tree) for process in self.ids.values()}
         self.queues: dict[tuple[ProcessId, ProcessId], deque[Hop]] = {}
         self.known: dict[ProcessId, set[int]] = {process: set() for process in self.relays}
         self.delivered: dict[ProcessId, list[int]] = {process: [] for process in self.relays}

@@ -20,7 +20,7 @@ from isthmus.hierarchy.daisy.flush import agree, by_clock
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.pieces import MAX_BYTES, Pieces, cut
 from isthmus.hierarchy.daisy.process import DaisyProcess
-from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, id_of, pack, unpack
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import NONE, tree_of
 from isthmus.ordering.group.window import GroupSettings
@@ -58,14 +58,14 @@ def test_causes_come_first_and_the_seat_of_a_message_says_whether_it_is_settled(
     history: list[tuple[Clocked, set[MessageId]]], data: st.DataObject
 ) -> None:
     everything = [message for message, _ in history]
-    told = [data.draw(st.permutations(everything)) for _ in range(SEATS)]
-    told = [each[: data.draw(st.integers(0, len(each)))] for each in told]
+    lists = [data.draw(st.permutations(everything)) for _ in range(SEATS)]
+    lists = [each[: data.draw(st.integers(0, len(each)))] for each in lists]
     above = [message for message in everything if seat_of(message.origin) == NONE and data.draw(st.booleans())]
-    agreed, settled = agree(told, above, seat_of)
+    agreed, settled = agree(lists, above, seat_of)
 
-    believed = [*told, above]  # NONE, which is -1, is the last
+    believed = [*lists, above]  # NONE, which is -1, is the last
     unsettled = {id_of(each) for each in everything if each in believed[seat_of(each.origin)]}
-    somebody_tells = {id_of(each) for each in (*above, *(each for seat in told for each in seat))}
+    somebody_tells = {id_of(each) for each in (*above, *(each for seat in lists for each in seat))}
     assert {id_of(each) for each in agreed} == unsettled
     assert {id_of(each) for each in settled} == somebody_tells - unsettled
 
@@ -73,14 +73,14 @@ def test_causes_come_first_and_the_seat_of_a_message_says_whether_it_is_settled(
     for message, causes in history:
         if id_of(message) in places:
             assert all(places[cause] < places[id_of(message)] for cause in causes & places.keys())
-    assert agree([sorted(seat, key=id_of) for seat in told], above[::-1], seat_of) == (agreed, settled)
+    assert agree([sorted(seat, key=id_of) for seat in lists], above[::-1], seat_of) == (agreed, settled)
 
 
 @given(histories(), st.data())
 def test_a_record_hands_on_each_message_once_and_forgets_what_is_settled(
     history: list[tuple[Clocked, set[MessageId]]], data: st.DataObject
 ) -> None:
-    record, handed_on, gone = Record(), set[MessageId](), set[MessageId]()
+    record, handed_on, gone = GroupRecord(), set[MessageId](), set[MessageId]()
     messages = [message for message, _ in history]
     for message in messages:
         for _ in range(data.draw(st.integers(0, 2))):
@@ -235,10 +235,10 @@ def test_a_state_comes_in_pieces_in_any_order_and_more_than_once(
     state = SeatState([(2, 0), (1, 1)], True, large[:entries], large[entries:] if knows_above else None, asks)
     pieces = cut(state)
     assert sum(piece.asks for piece in pieces) == asks
-    told = [*pieces, *pieces]
-    random.shuffle(told)
+    lists = [*pieces, *pieces]
+    random.shuffle(lists)
     collected = Pieces()
-    whole = [done for piece in told if (done := collected.add(0, piece)) is not None]
+    whole = [done for piece in lists if (done := collected.add(0, piece)) is not None]
     assert whole
     for each in whole:
         assert (each.holders, each.entries, each.above) == (state.holders, state.entries, state.above)

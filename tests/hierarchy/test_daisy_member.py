@@ -240,15 +240,15 @@ def test_nonsense_from_a_gateway_is_delivered_to_nobody_and_ends_nothing() -> No
 def test_word_of_what_is_settled_may_come_in_any_order_and_twice(words: list[int]) -> None:
     """What is told on is the number up to which all is settled, and it only grows."""
     member = daisy_member(0, one_group(), (), SETTINGS, 0)
-    told: list[int] = []
+    numbers: list[int] = []
     for place, seq in enumerate(words, 1):
         out = Outbox()
         member.note_settled(ELSEWHERE, seq, out)
-        told += [number for origin, number in out.settled if origin == ELSEWHERE]
+        numbers += [number for origin, number in out.settled if origin == ELSEWHERE]
         known = set(words[:place])
-        assert (told[-1] if told else 0) == next(number for number in range(13) if number + 1 not in known)
+        assert (numbers[-1] if numbers else 0) == next(number for number in range(13) if number + 1 not in known)
         member.invariants()
-    assert told == sorted(set(told))
+    assert numbers == sorted(set(numbers))
 
 
 def test_the_window_counts_messages_and_bytes_until_they_are_stable() -> None:

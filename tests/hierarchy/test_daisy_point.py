@@ -16,7 +16,7 @@ from isthmus.core.wire.daisy import DaisyFrame, Parcel, PointPdu, Receipt, Stand
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.parcels import Parcels
-from isthmus.hierarchy.daisy.point import Flush, PointGroup, Told, pack_end, pack_told
+from isthmus.hierarchy.daisy.point import Flush, FlushEntry, PointGroup, pack_end, pack_entry
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import pack
 from isthmus.hierarchy.daisy.tree import tree_of
@@ -37,7 +37,7 @@ def carry(members: Sequence[Parcels], lost: tuple[ProcessId, ...] = ()) -> list[
         moved = False
         for member in members:
             delivered += [(member.id, message.payload) for batch in member.take() for message in batch.messages]
-            member.settle_step()
+            member.end_step()
             member.invariants()
             sends = list(member.sends)
             member.sends.clear()
@@ -140,23 +140,23 @@ def test_words_that_make_no_sense_are_passed_over(word: PointPdu) -> None:
 # The flush
 
 
-def told(origin: int, seq: int, clock: int, number: int, *, kept: bool = False) -> Told:
-    return Told(origin, number, kept, Clocked(origin, seq, b"", (0, 1, 2), clock))
+def entry(origin: int, seq: int, clock: int, number: int, *, kept: bool = False) -> FlushEntry:
+    return FlushEntry(origin, number, kept, Clocked(origin, seq, b"", (0, 1, 2), clock))
 
 
-def flush(*lists: Sequence[Told], done: dict[int, int] | None = None) -> list[tuple[int, int]]:
+def flush(*lists: Sequence[FlushEntry], done: dict[int, int] | None = None) -> list[tuple[int, int]]:
     """What a view of as many members as there are lists begins with."""
     view = View(2, tuple(range(len(lists))))
     state = Flush(view)
     for member, each in enumerate(lists):
         assert not state.is_complete
-        state.take(Batch(2, member, 7, [], 0, [*map(pack_told, each), pack_end(member, view, done or {})]))
+        state.take(Batch(2, member, 7, [], 0, [*map(pack_entry, each), pack_end(member, view, done or {})]))
     assert state.is_complete
     return [(message.origin, message.seq) for message in state.agreed()]
 
 
 def test_a_view_begins_with_what_anybody_holds_in_the_order_of_the_clocks() -> None:
-    assert flush([told(8, 1, 5, 1)], [told(9, 1, 3, 1)], [told(8, 1, 5, 1), told(8, 2, 6, 2)]) == [
+    assert flush([entry(8, 1, 5, 1)], [entry(9, 1, 3, 1)], [entry(8, 1, 5, 1), entry(8, 2, 6, 2)]) == [
         (9, 1),
         (8, 1),
         (8, 2),
@@ -164,17 +164,17 @@ def test_a_view_begins_with_what_anybody_holds_in_the_order_of_the_clocks() -> N
 
 
 def test_behind_a_parcel_that_nobody_has_nothing_was_delivered() -> None:
-    assert flush([told(8, 1, 5, 1)], [told(8, 3, 7, 3)]) == [(8, 1)]
+    assert flush([entry(8, 1, 5, 1)], [entry(8, 3, 7, 3)]) == [(8, 1)]
 
 
 def test_what_is_done_is_no_gap_and_comes_again_only_if_it_is_kept() -> None:
-    lists = [told(8, 2, 6, 2), told(8, 3, 7, 3)], [told(8, 1, 5, 1, kept=True)]
+    lists = [entry(8, 2, 6, 2), entry(8, 3, 7, 3)], [entry(8, 1, 5, 1, kept=True)]
     assert flush(*lists, done={8: 2}) == [(8, 1), (8, 3)]
 
 
 def test_what_was_told_for_another_view_does_not_count() -> None:
     state = Flush(View(3, (0,)))
-    state.take(Batch(3, 0, 1, [], 0, [pack_told(told(8, 1, 5, 1)), pack_end(0, View(2, (0,)), {})]))
+    state.take(Batch(3, 0, 1, [], 0, [pack_entry(entry(8, 1, 5, 1)), pack_end(0, View(2, (0,)), {})]))
     assert not state.ends
     state.take(Batch(3, 0, 2, [], 0, [pack_end(0, View(3, (0,)), {})]))
     assert state.is_complete
@@ -192,7 +192,7 @@ def test_words_in_a_flush_that_make_no_sense_are_passed_over(payload: bytes) -> 
 @given(st.data())
 def test_all_members_begin_a_view_alike_whatever_they_hold(data: st.DataObject) -> None:
     """Equal lists in any order give one answer; it has no gap, and all that was safe is in it."""
-    stream = [told(8, seq, 3 * seq, seq) for seq in range(1, 8)]
+    stream = [entry(8, seq, 3 * seq, seq) for seq in range(1, 8)]
     held = [data.draw(st.lists(st.sampled_from(stream), unique=True)) for _ in range(3)]
     done = data.draw(st.integers(0, 3))
     found = flush(*held, done={8: done})

@@ -31,7 +31,7 @@ class Net:
         while moved:
             moved = False
             for source, process in self.processes.items():
-                process.vouching.settle()
+                process.vouching.end_step()
                 words, process.vouching.words[:] = list(process.vouching.words), []
                 for destinations, group, word in words:
                     for each in destinations:

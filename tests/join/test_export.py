@@ -22,7 +22,7 @@ def opened(topology: Topology = STRIPED, delivered: str = "p1/1..3") -> Desk:
     g1 = Desk(topology, "g1")
     if delivered:
         g1.delivers(delivered)
-    assert g1.site("g2", "link 1 down") == ["to g2: open 2@g1", "link 0: open 2@g1"]
+    assert g1.fellow("g2", "link 1 down") == ["to g2: open 2@g1", "link 0: open 2@g1"]
     return g1
 
 
@@ -34,31 +34,31 @@ def test_a_link_breaks_and_its_messages_go_by_another() -> None:
     assert g1.delivers("p2/1") == []
     assert g2.delivers("p2/1") == ["link 1: block 1 p2/1"]
     assert g2.down(1) == ["to g1: link 1 down"]
-    assert g1.site("g2", "link 1 down") == ["to g2: open 2@g1", "link 0: open 2@g1"]
-    assert g2.site("g1", "open 2@g1") == [], "its link is down: there is nobody to tell"
+    assert g1.fellow("g2", "link 1 down") == ["to g2: open 2@g1", "link 0: open 2@g1"]
+    assert g2.fellow("g1", "open 2@g1") == [], "its link is down: there is nobody to tell"
     assert g1.link(0, "resume 2@g1") == ["to g2: resume 2@g1 by 0", "link 0: block 2@g1 p2/1"]
-    assert g2.site("g1", "resume 2@g1 by 0") == []
+    assert g2.fellow("g1", "resume 2@g1 by 0") == []
     assert (g1.delivers("p2/2"), g2.delivers("p2/2")) == (["link 0: block 2@g1 p2/2"], [])
 
 
 def test_a_link_that_comes_back_is_used_again() -> None:
     g1, g2 = Desk(FIFO, "g1"), Desk(FIFO, "g2")
     g2.down(1)
-    g1.site("g2", "link 1 down")
+    g1.fellow("g2", "link 1 down")
     g1.link(0, "resume 2@g1")
-    g2.site("g1", "open 2@g1", "resume 2@g1 by 0")
+    g2.fellow("g1", "open 2@g1", "resume 2@g1 by 0")
     assert g2.up(1, "h2") == ["to g1: link 1 up"]
-    assert g1.site("g2", "link 1 up") == ["to g2: open 3@g1", "link 0: open 3@g1"]
-    assert g2.site("g1", "open 3@g1") == ["link 1: open 3@g1"]
+    assert g1.fellow("g2", "link 1 up") == ["to g2: open 3@g1", "link 0: open 3@g1"]
+    assert g2.fellow("g1", "open 3@g1") == ["link 1: open 3@g1"]
     assert g1.link(0, "resume 3@g1") == ["to g2: resume 3@g1 by 0 1"]
-    assert g2.site("g1", "resume 3@g1 by 0 1") == []
+    assert g2.fellow("g1", "resume 3@g1 by 0 1") == []
     assert g2.delivers("p2/1") == ["link 1: block 3@g1 p2/1"]
 
 
 def test_a_link_that_is_said_to_work_and_does_changes_nothing() -> None:
     g1 = Desk(STRIPED, "g1")
     assert g1.up(0, "h1") == []
-    assert g1.site("g2", "link 1 up") == []
+    assert g1.fellow("g2", "link 1 up") == []
     g1.down(0)
     assert g1.down(0) == []
 
@@ -75,7 +75,7 @@ def test_without_any_link_an_epoch_waits_for_the_first_that_comes_back() -> None
 @pytest.mark.parametrize("topology", [STRIPED, SETS, COUNTED, FIFO], ids=["striped", "sets", "counted", "by-origin"])
 def test_nothing_goes_onto_a_link_while_an_epoch_is_opened(topology: Topology) -> None:
     g1 = opened(topology)
-    lines = g1.ready(0) + g1.delivers("p1/4") + g1.delivers("p2/1") + g1.site("g2", "free 1 link 1", "progress 1 #3")
+    lines = g1.ready(0) + g1.delivers("p1/4") + g1.delivers("p2/1") + g1.fellow("g2", "free 1 link 1", "progress 1 #3")
     assert lines == []
     assert g1.link(0, "progress 1 #3", "resume 1", "resume 3@g1") == [], "of other epochs"
     resumed = g1.link(0, "resume 2@g1 behind p1/2")
@@ -96,59 +96,59 @@ def test_open_is_said_again_until_there_is_an_answer() -> None:
 
 def test_a_fellow_passes_the_word_on_and_the_answer_back() -> None:
     g2 = Desk(STRIPED, "g2")
-    assert g2.site("g1", "open 2@g1") == ["link 1: open 2@g1"]
-    assert g2.site("g1", "open 2@g1") == ["link 1: open 2@g1"], "said again: the first may be lost"
+    assert g2.fellow("g1", "open 2@g1") == ["link 1: open 2@g1"]
+    assert g2.fellow("g1", "open 2@g1") == ["link 1: open 2@g1"], "said again: the first may be lost"
     assert g2.link(1, "resume 2@g1 behind p1/1") == ["to g1: resume 2@g1 behind p1/1"]
     assert g2.ready(1) == []
-    assert g2.site("g1", "resume 2@g1 behind p1/1 by 0 1") == ["to g1: free 2@g1 link 1"], "it was ready meanwhile"
-    assert g2.site("g1", "open 2@g1") == [], "it has begun"
+    assert g2.fellow("g1", "resume 2@g1 behind p1/1 by 0 1") == ["to g1: free 2@g1 link 1"], "it was ready meanwhile"
+    assert g2.fellow("g1", "open 2@g1") == [], "it has begun"
 
 
 def test_the_leader_begins_with_an_answer_that_came_over_a_fellows_link() -> None:
     g1 = opened()
     g1.ready(0)
-    assert g1.site("g2", "resume 2@g1 behind p1/1") == [
+    assert g1.fellow("g2", "resume 2@g1 behind p1/1") == [
         "to g2: resume 2@g1 behind p1/1 by 0",
         "link 0: block 2@g1 #1 p1/2..3",
     ]
-    assert g1.site("g2", "resume 2@g1 behind p1/1") == [], "a second answer begins nothing"
+    assert g1.fellow("g2", "resume 2@g1 behind p1/1") == [], "a second answer begins nothing"
 
 
 def test_words_of_an_older_epoch_are_void() -> None:
     g1 = opened()
     g1.link(0, "resume 2@g1")
-    assert g1.site("g2", "free 1 link 1", "broken 1", "progress 1 #9") == []
+    assert g1.fellow("g2", "free 1 link 1", "broken 1", "progress 1 #9") == []
     assert g1.link(0, "broken 1") == []
     g2 = Desk(STRIPED, "g2")
     g2.delivers("p1/1")
-    g2.site("g1", "open 2@g1", "resume 2@g1 by 0 1")
+    g2.fellow("g1", "open 2@g1", "resume 2@g1 by 0 1")
     g2.ready(1)
-    assert g2.site("g1", "assign 1 #1 p1/1 link 1") == []
-    assert "link 1: block 2@g1 #1 p1/1" in g2.site("g1", "assign 2@g1 #1 p1/1 link 1")
+    assert g2.fellow("g1", "assign 1 #1 p1/1 link 1") == []
+    assert "link 1: block 2@g1 #1 p1/1" in g2.fellow("g1", "assign 2@g1 #1 p1/1 link 1")
 
 
 def test_a_fellow_passes_on_how_far_the_far_side_is_in_this_epoch() -> None:
     g2 = Desk(STRIPED, "g2")
     assert g2.link(1, "progress 1 #4") == ["to g1: progress 1 #4"]
-    g2.site("g1", "open 2@g1")
+    g2.fellow("g1", "open 2@g1")
     assert g2.link(1, "progress 1 #5", "progress 2@g1 #1") == [], "of the old one, and too early"
-    g2.site("g1", "resume 2@g1 by 0 1")
+    g2.fellow("g1", "resume 2@g1 by 0 1")
     assert g2.link(1, "progress 1 #5", "progress 2@g1 #1") == ["to g1: progress 2@g1 #1"]
 
 
 def test_a_link_that_was_ready_asks_again_in_every_epoch() -> None:
     g2 = Desk(STRIPED, "g2")
     assert g2.ready(1) == ["to g1: free 1 link 1"]
-    g2.site("g1", "open 2@g1")
-    assert g2.site("g1", "resume 2@g1 by 0 1") == ["to g1: free 2@g1 link 1"]
-    g2.site("g1", "open 3@g1")
-    assert g2.site("g1", "resume 3@g1 by 0 1") == ["to g1: free 3@g1 link 1"]
+    g2.fellow("g1", "open 2@g1")
+    assert g2.fellow("g1", "resume 2@g1 by 0 1") == ["to g1: free 2@g1 link 1"]
+    g2.fellow("g1", "open 3@g1")
+    assert g2.fellow("g1", "resume 3@g1 by 0 1") == ["to g1: free 3@g1 link 1"]
 
 
 def test_a_block_waits_until_all_of_it_is_delivered_here() -> None:
     g2 = Desk(SETS, "g2")
-    g2.site("g1", "open 2@g1", "resume 2@g1 by 1")
-    assert g2.site("g1", "assign 2@g1 #1 p1/1 p2/1 link 1") == []
+    g2.fellow("g1", "open 2@g1", "resume 2@g1 by 1")
+    assert g2.fellow("g1", "assign 2@g1 #1 p1/1 p2/1 link 1") == []
     assert g2.delivers("p2/1") == []
     assert g2.delivers("p1/1") == ["link 1: block 2@g1 #1 p1/1 p2/1"]
 
@@ -156,15 +156,15 @@ def test_a_block_waits_until_all_of_it_is_delivered_here() -> None:
 def test_numbers_of_one_link_stay_in_order() -> None:
     """p2/1 is there, but its number is behind that of p1/1, which is not."""
     g2 = Desk(SETS, "g2")
-    g2.site("g1", "open 2@g1", "resume 2@g1 by 1")
-    g2.site("g1", "assign 2@g1 #1 p1/1 link 1", "assign 2@g1 #2 p2/1 link 1")
+    g2.fellow("g1", "open 2@g1", "resume 2@g1 by 1")
+    g2.fellow("g1", "assign 2@g1 #1 p1/1 link 1", "assign 2@g1 #2 p2/1 link 1")
     assert g2.delivers("p2/1") == []
     assert g2.delivers("p1/1") == ["link 1: block 2@g1 #1 p1/1", "link 1: block 2@g1 #2 p2/1"]
 
 
 def test_an_epoch_that_is_being_opened_needs_no_other_one_in_its_place() -> None:
     g1 = opened()
-    assert g1.site("g2", "broken 2@g1") == []
+    assert g1.fellow("g2", "broken 2@g1") == []
     assert g1.link(0, "broken 2@g1") == []
 
 
@@ -174,7 +174,7 @@ def test_an_epoch_that_is_being_opened_needs_no_other_one_in_its_place() -> None
 def test_a_new_leader_uses_the_links_that_the_old_one_used() -> None:
     """It has not heard from g3 that link 2 is down, but g1 had, and left it out."""
     g2 = Desk(three_gateways("fifo"), "g2")
-    g2.site("g1", "open 2@g1", "resume 2@g1 by 0 1")
+    g2.fellow("g1", "open 2@g1", "resume 2@g1 by 0 1")
     g2.view("p1 p2 p3 g2 g3")
     assert g2.link(1, "resume 3@g2") == ["to g3: resume 3@g2 by 1"]
 
@@ -183,7 +183,7 @@ def test_the_sequencer_dies_and_the_next_one_numbers_anew_in_its_own_order() -> 
     g2 = Desk(STRIPED, "g2")
     g2.delivers("p2/1")
     g2.delivers("p1/1")
-    assert g2.site("g1", "assign 1 #7 p1/1..2 link 1") == [], "it waits for p1/2"
+    assert g2.fellow("g1", "assign 1 #7 p1/1..2 link 1") == [], "it waits for p1/2"
     g2.ready(1)
     assert g2.view("p1 p2 g2") == ["link 1: broken 1", "link 1: open 2@g2"]
     assert g2.delivers("p1/2") == [], "what the old sequencer said is void"
@@ -194,7 +194,7 @@ def test_two_leaders_never_open_the_same_epoch() -> None:
     """g2 may or may not have heard what g1 opened before it died; both ways its own epoch is a later one."""
     for heard in ([], ["open 2@g1"]):
         g2 = Desk(STRIPED, "g2")
-        g2.site("g1", *heard)
+        g2.fellow("g1", *heard)
         lines = g2.view("p1 p2 g2")
         (line,) = [line for line in lines if "open" in line]
         assert g2.names.epoch(line.split()[-1]) > g2.names.epoch("2@g1")
@@ -205,10 +205,10 @@ def test_what_the_dead_one_knew_to_be_confirmed_is_said_by_all() -> None:
     g2, g3 = Desk(three_gateways("fifo"), "g2"), Desk(three_gateways("fifo"), "g3")
     for each in (g2, g3):
         each.delivers("p1/1")
-    assert g2.site("g1", "confirm p1/1") == ["finish p1 1"], "g1 dies before it tells g3"
+    assert g2.fellow("g1", "confirm p1/1") == ["finish p1 1"], "g1 dies before it tells g3"
     assert "to g3: confirm p1/1" in g2.view("p1 p2 p3 g2 g3")
     assert g3.view("p1 p2 p3 g2 g3")[0] == "to g2: confirm", "it knows of nothing"
-    assert g3.site("g2", "confirm p1/1") == ["finish p1 1"]
+    assert g3.fellow("g2", "confirm p1/1") == ["finish p1 1"]
 
 
 def test_a_confirmation_is_passed_on_once() -> None:
@@ -217,7 +217,7 @@ def test_a_confirmation_is_passed_on_once() -> None:
         each.delivers("p1/1")
     assert g1.link(0, "confirm p1/1") == ["finish p1 1", "to g2: confirm p1/1"]
     assert g1.link(0, "confirm p1/1") == []
-    assert g2.site("g1", "confirm p1/1") == ["finish p1 1"], "and not on from there"
+    assert g2.fellow("g1", "confirm p1/1") == ["finish p1 1"], "and not on from there"
     assert g2.link(1, "confirm p1/1") == [], "what both links bring is told once"
 
 
@@ -226,7 +226,7 @@ def test_a_fellow_that_comes_costs_no_epoch_but_its_link_does() -> None:
     g1.view("p1 p2 g1")
     g1.link(0, "resume 2@g1")
     assert g1.view("p1 p2 g1 g2+1") == ["to g2+1: state of view 3"]
-    assert g1.site("g2+1", "caught up", "link 1 up") == ["to g2+1: open 3@g1", "link 0: open 3@g1"]
+    assert g1.fellow("g2+1", "caught up", "link 1 up") == ["to g2+1: open 3@g1", "link 0: open 3@g1"]
 
 
 # A new process at the far end
@@ -248,8 +248,8 @@ def test_one_that_does_not_lead_puts_nothing_on_a_void_link_either() -> None:
     assert g2.delivers("p2/1") == ["link 1: block 1 p2/1"]
     assert g2.up(1, "h2+1") == ["to g1: broken 1", "link 1: broken 1"]
     assert g2.delivers("p2/2") == [], "the leader has not opened an epoch yet, but this link is void"
-    g2.site("g1", "open 2@g1")
-    assert g2.site("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 p2/1..2"]
+    g2.fellow("g1", "open 2@g1")
+    assert g2.fellow("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 p2/1..2"]
     assert g2.delivers("p2/3") == ["link 1: block 2@g1 p2/3"]
 
 
@@ -265,7 +265,7 @@ def test_the_same_process_over_a_new_connection_is_no_loss() -> None:
 def test_the_far_side_lost_a_gateway() -> None:
     g1, g2 = Desk(STRIPED, "g1"), Desk(STRIPED, "g2")
     assert g2.link(1, "broken 1") == ["to g1: broken 1"]
-    assert g1.site("g2", "broken 1") == ["to g2: open 2@g1", "link 0: open 2@g1"]
+    assert g1.fellow("g2", "broken 1") == ["to g2: open 2@g1", "link 0: open 2@g1"]
     assert g1.link(0, "broken 1") == [], "it is being seen to"
 
 
@@ -320,7 +320,7 @@ def test_a_new_epoch_names_all_of_it_again() -> None:
     g1.ready(0)
     g1.delivers("q1/1", "g1")
     g1.delivers("p1/1")
-    g1.site("g2", "link 1 down")
+    g1.fellow("g2", "link 1 down")
     g1.ready(0)
     assert g1.link(0, "resume 2@g1 behind p1/1") == ["to g2: resume 2@g1 behind p1/1 by 0"]
     assert g1.delivers("p1/2") == ["link 0: block 2@g1 #1 p1/2 after q1/1"]
@@ -341,8 +341,8 @@ def test_a_new_leaders_word_counts_even_when_it_overtakes_the_view() -> None:
     Sites are reliable, so g2 says nothing twice: what g3 does not take now, it never hears.
     """
     g3 = Desk(three_gateways("fifo"), "g3")
-    assert g3.site("g2", "open 2@g2") == ["link 2: open 2@g2"]
-    g3.site("g2", "resume 2@g2 by 1 2")
+    assert g3.fellow("g2", "open 2@g2") == ["link 2: open 2@g2"]
+    g3.fellow("g2", "resume 2@g2 by 1 2")
     g3.view("p1 p2 p3 g2 g3")
     assert g3.delivers("p3/1") == ["link 2: block 2@g2 p3/1"]
 
@@ -353,10 +353,10 @@ def test_everybody_counts_alike_even_where_a_confirmation_overtakes_the_word_to_
     for each in (g1, g2):
         each.delivers("p1/1..70")
     g1.link(0, "broken 1")
-    g2.site("g1", "open 2@g1")
+    g2.fellow("g1", "open 2@g1")
     assert g1.link(0, "resume 2@g1") == ["to g2: resume 2@g1 by 0 1", "link 0: block 2@g1 #1 p1/1..64"]
     assert g2.link(1, "confirm p1/1") == ["to g1: confirm p1/1"]
-    assert g2.site("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]
+    assert g2.fellow("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]
 
 
 def test_everybody_counts_alike_even_where_a_confirmation_overtakes_the_opening_of_its_epoch() -> None:
@@ -367,5 +367,5 @@ def test_everybody_counts_alike_even_where_a_confirmation_overtakes_the_opening_
     g1.link(0, "broken 1")
     g1.link(0, "resume 2@g1")
     g2.link(1, "confirm p1/1")
-    g2.site("g1", "open 2@g1")
-    assert g2.site("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]
+    g2.fellow("g1", "open 2@g1")
+    assert g2.fellow("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]

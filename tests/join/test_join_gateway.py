@@ -147,8 +147,8 @@ def test_a_join_that_a_gateway_has_no_link_of_is_waited_for_all_the_same() -> No
     assert m2.delivers("p1/1", "m1") == ["finish m1 1", "link 1: block 1 p1/1"]
     assert m1.settled("m1", 1) == []
     assert m2.link(1, "confirm p1/1") == ["to m1: confirm p1/1 of join 1"]
-    assert m1.site("m2", "confirm p1/1", join=1) == ["link 0: confirm p1/1"]
-    assert m1.site("m2", "confirm p1/1", join=1) == []
+    assert m1.fellow("m2", "confirm p1/1", join=1) == ["link 0: confirm p1/1"]
+    assert m1.fellow("m2", "confirm p1/1", join=1) == []
 
 
 def test_a_batch_of_the_own_system_waits_at_each_gateway_for_the_joins_that_it_has() -> None:
@@ -156,7 +156,7 @@ def test_a_batch_of_the_own_system_waits_at_each_gateway_for_the_joins_that_it_h
     m1.delivers("r1/1")
     m2.delivers("r1/1")
     assert m1.link(0, "confirm r1/1") == ["finish r1 1", "to m2: confirm r1/1"]
-    assert m2.site("m1", "confirm r1/1") == []
+    assert m2.fellow("m1", "confirm r1/1") == []
     assert m2.link(1, "confirm r1/1") == ["finish r1 1", "to m1: confirm r1/1 of join 1"]
 
 
@@ -181,8 +181,8 @@ def test_numbers_are_per_join() -> None:
 
 def test_words_of_strangers_are_ignored() -> None:
     g1 = Desk(two_systems(), "g1")
-    assert g1.site("h1", "link 1 down", "broken 1", "freeze 2@g1") == []
-    assert g1.site("g2", "link 1 down", join=7) == []
+    assert g1.fellow("h1", "link 1 down", "broken 1", "freeze 2@g1") == []
+    assert g1.fellow("g2", "link 1 down", join=7) == []
 
 
 # The cold path

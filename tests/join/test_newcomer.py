@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from join_support import Desk, Scene, join, system, three_gateways, two_systems
 
-from isthmus.core.wire.join import SiteState
+from isthmus.core.wire.join import FellowState
 from isthmus.join import share
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
@@ -28,7 +28,7 @@ def left_alone(topology: Topology) -> Desk:
     return g1
 
 
-def states_of(g1: Desk, members: str = WITH) -> list[SiteState]:
+def states_of(g1: Desk, members: str = WITH) -> list[FellowState]:
     g1.view(members)
     return g1.states()
 
@@ -46,7 +46,7 @@ def test_a_newcomer_is_told_the_past_and_says_when_it_knows_it() -> None:
     (state,) = states_of(g1)
     assert new.view(WITH, 3) == []
     assert not new.gateway.is_caught_up
-    assert new.site("g1", state) == ["to g1: caught up"]
+    assert new.fellow("g1", state) == ["to g1: caught up"]
     assert new.gateway.is_caught_up
 
 
@@ -58,13 +58,13 @@ def test_its_link_is_used_only_when_it_knows_the_past_and_then_in_an_epoch_of_it
     assert new.up(1, "h2") == [], "it has nothing to carry yet"
     assert new.delivers("p2/2", number=2) == [], "no link of its own, and nothing finished"
     g1.delivers("p2/2")
-    assert new.site("g1", state) == ["to g1: link 1 up", "to g1: caught up"]
+    assert new.fellow("g1", state) == ["to g1: link 1 up", "to g1: caught up"]
     assert new.delivers("p2/3") == []
     g1.delivers("p2/3")
-    assert g1.site("g2+1", "link 1 up", "caught up") == ["to g2+1: open 3@g1", "link 0: open 3@g1"]
-    assert new.site("g1", "open 3@g1") == ["link 1: open 3@g1"]
+    assert g1.fellow("g2+1", "link 1 up", "caught up") == ["to g2+1: open 3@g1", "link 0: open 3@g1"]
+    assert new.fellow("g1", "open 3@g1") == ["link 1: open 3@g1"]
     assert g1.link(0, "resume 3@g1") == ["to g2+1: resume 3@g1 by 0 1"]
-    assert new.site("g1", "resume 3@g1 by 0 1") == ["link 1: block 3@g1 p2/1..3"], "the past, and what it delivered"
+    assert new.fellow("g1", "resume 3@g1 by 0 1") == ["link 1: block 3@g1 p2/1..3"], "the past, and what it delivered"
 
 
 def test_a_link_that_went_down_again_meanwhile_is_not_announced() -> None:
@@ -73,7 +73,7 @@ def test_a_link_that_went_down_again_meanwhile_is_not_announced() -> None:
     new.view(WITH, 3)
     new.up(1, "h2")
     new.down(1)
-    assert new.site("g1", state) == ["to g1: caught up"]
+    assert new.fellow("g1", state) == ["to g1: caught up"]
 
 
 def test_a_long_past_comes_in_pieces() -> None:
@@ -84,20 +84,20 @@ def test_a_long_past_comes_in_pieces() -> None:
     assert [(len(state.outstanding), state.last) for state in states] == [(2, False), (2, False), (2, True)]
     new.view(WITH, 3)
     new.up(1, "h2")
-    assert new.site("g1", states[0]) == []
-    assert new.site("g1", states[1]) == []
+    assert new.fellow("g1", states[0]) == []
+    assert new.fellow("g1", states[1]) == []
     assert not new.gateway.is_caught_up
-    assert new.site("g1", states[2]) == ["to g1: link 1 up", "to g1: caught up"]
-    assert new.site("g1", "resume 3@g1 by 1") == ["link 1: block 3@g1 p2/1..3 p1/1..2 p2/4"]
+    assert new.fellow("g1", states[2]) == ["to g1: link 1 up", "to g1: caught up"]
+    assert new.fellow("g1", "resume 3@g1 by 1") == ["link 1: block 3@g1 p2/1..3 p1/1..2 p2/4"]
 
 
 def test_what_a_fellow_says_of_a_view_that_has_not_come_yet_is_kept_for_then() -> None:
     g1, new = left_alone(FIFO), newcomer(FIFO)
     g1.delivers("p2/1")
     (state,) = states_of(g1)
-    assert new.site("g1", state) == []
+    assert new.fellow("g1", state) == []
     assert new.view(WITH, 3) == ["to g1: caught up"]
-    assert new.site("g1", "resume 3@g1 by 0 1") == ["link 1: block 3@g1 p2/1"]
+    assert new.fellow("g1", "resume 3@g1 by 0 1") == ["link 1: block 3@g1 p2/1"]
 
 
 def test_the_state_of_another_view_is_of_no_use() -> None:
@@ -105,7 +105,7 @@ def test_the_state_of_another_view_is_of_no_use() -> None:
     g1, new = left_alone(FIFO), newcomer(FIFO)
     (state,) = states_of(g1)
     new.view("p1 g1 g2+1", 4)
-    assert new.site("g1", state) == []
+    assert new.fellow("g1", state) == []
     assert not new.gateway.is_caught_up
 
 
@@ -119,21 +119,21 @@ def test_a_newcomer_whose_teller_dies_begins_again_with_the_next() -> None:
         first, _ = states_of(g1, "p1 p2 p3 g1 g2 g3+1")
         assert states_of(g2, "p1 p2 p3 g1 g2 g3+1") == [], "one is enough"
     new.view("p1 p2 p3 g1 g2 g3+1", 3)
-    new.site("g1", first)
+    new.fellow("g1", first)
     for each in (g2, new):
         each.delivers("p3/4", number=2)
     states = states_of(g2, "p1 p2 p3 g2 g3+1")
     new.view("p1 p2 p3 g2 g3+1", 4)
-    lines = [line for state in states for line in new.site("g2", state)]
+    lines = [line for state in states for line in new.fellow("g2", state)]
     assert lines == ["to g2: caught up"]
-    assert new.site("g2", "resume 9@g2 by 2") == ["link 2: block 9@g2 p3/1..4"], "every message once"
+    assert new.fellow("g2", "resume 9@g2 by 2") == ["link 2: block 9@g2 p3/1..4"], "every message once"
 
 
 def test_one_that_has_caught_up_is_not_told_again() -> None:
     g1 = left_alone(FIFO)
     assert len(states_of(g1)) == 1
     assert len(states_of(g1, "p1 g1 g2+1")) == 1, "it may have begun again"
-    g1.site("g2+1", "caught up")
+    g1.fellow("g2+1", "caught up")
     assert states_of(g1, "g1 g2+1") == []
 
 
@@ -143,8 +143,8 @@ def test_a_state_that_comes_twice_is_taken_once() -> None:
     g1.delivers("q1/1", "g1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    new.site("g1", state)
-    assert new.site("g1", state) == []
+    new.fellow("g1", state)
+    assert new.fellow("g1", state) == []
     assert new.link(1, "block 1 #2 q1/2") == ["relay q1/2"], "one has come before, not two"
 
 
@@ -153,9 +153,9 @@ def test_a_newcomer_carries_nothing_before_it_knows_the_past() -> None:
     g1.delivers("p2/1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    lines = new.site("g1", "open 3@g1", "resume 3@g1 by 0 1") + new.delivers("p2/2", number=2)
+    lines = new.fellow("g1", "open 3@g1", "resume 3@g1 by 0 1") + new.delivers("p2/2", number=2)
     assert not any("block" in line for line in lines), "p2/1 goes first"
-    assert not any("block" in line for line in new.site("g1", state) + new.delivers("p2/3"))
+    assert not any("block" in line for line in new.fellow("g1", state) + new.delivers("p2/3"))
 
 
 # What it finishes with
@@ -170,10 +170,10 @@ def test_a_newcomer_finishes_with_nothing_before_it_knows_what_is_unfinished() -
     (state,) = states_of(g1)
     new.view(WITH, 3, cut={"p1": 3, "p2": 5})
     assert new.delivers("p1/4", number=4) == []
-    assert new.site("g1", state) == ["finish p2 5", "to g1: caught up"], "of p1 nothing is confirmed since"
-    assert new.site("g1", "confirm p1/2") == ["finish p1 2"]
-    assert new.site("g1", "confirm p1/3") == ["finish p1 3"]
-    assert new.site("g1", "confirm p1/4") == ["finish p1 4"]
+    assert new.fellow("g1", state) == ["finish p2 5", "to g1: caught up"], "of p1 nothing is confirmed since"
+    assert new.fellow("g1", "confirm p1/2") == ["finish p1 2"]
+    assert new.fellow("g1", "confirm p1/3") == ["finish p1 3"]
+    assert new.fellow("g1", "confirm p1/4") == ["finish p1 4"]
 
 
 def test_what_is_confirmed_while_it_catches_up_counts() -> None:
@@ -183,7 +183,7 @@ def test_what_is_confirmed_while_it_catches_up_counts() -> None:
     new.view(WITH, 3, cut={"p1": 1})
     new.delivers("p1/2", number=2)
     assert new.link(1, "confirm p1/2") == ["to g1: confirm p1/2"]
-    assert new.site("g1", state) == ["finish p1 2", "to g1: caught up"]
+    assert new.fellow("g1", state) == ["finish p1 2", "to g1: caught up"]
 
 
 # What it brings in
@@ -196,7 +196,7 @@ def test_a_newcomer_counts_on_from_where_the_others_are() -> None:
     new.view(WITH, 3)
     new.delivers("q1/3", "g1", number=2)
     assert new.link(1, "block 1 #4 q2/1") == [], "it does not know yet that three have come"
-    assert new.site("g1", state)[0] == "relay q2/1"
+    assert new.fellow("g1", state)[0] == "relay q2/1"
 
 
 def test_a_newcomer_counts_from_the_beginning_of_the_epoch_that_goes_on() -> None:
@@ -207,7 +207,7 @@ def test_a_newcomer_counts_from_the_beginning_of_the_epoch_that_goes_on() -> Non
     g1.delivers("q1/3", "g1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    new.site("g1", state)
+    new.fellow("g1", state)
     assert new.link(1, "block 1 #4 q2/1", "block 2@h1 #4 q2/1") == [], "of an old epoch, and not yet its turn"
     assert new.link(1, "block 2@h1 #2 q1/4..5") == ["relay q1/4..5 q2/1"]
 
@@ -218,10 +218,10 @@ def test_a_newcomer_too_waits_for_what_is_left_of_older_epochs() -> None:
     g2, new = Desk(topology, "g2"), newcomer(topology, "g3+1")
     g2.view("p1 p2 p3 g1 g2")
     g2.delivers("q1/1..2", "g1")
-    g2.site("g1", "freeze 2@h1", "begin 2@h1 behind q1/4 base 4")
+    g2.fellow("g1", "freeze 2@h1", "begin 2@h1 behind q1/4 base 4")
     (state,) = states_of(g2, "p1 p2 p3 g2 g3+1")
     new.view("p1 p2 p3 g2 g3+1", 3)
-    new.site("g2", state)
+    new.fellow("g2", state)
     assert new.link(2, "block 2@h1 #1 q3/1") == []
     new.delivers("q1/3", "g2", number=1)
     assert new.delivers("q1/4", "g2")[0] == "relay q3/1"
@@ -233,7 +233,7 @@ def test_a_block_that_came_before_the_first_view_is_kept() -> None:
     (state,) = states_of(g1)
     assert new.link(1, "block 1 #1 q2/1") == []
     assert new.view(WITH, 3) == []
-    assert new.site("g1", state)[0] == "relay q2/1"
+    assert new.fellow("g1", state)[0] == "relay q2/1"
 
 
 def test_a_newcomer_that_leads_later_knows_what_is_final() -> None:
@@ -241,7 +241,7 @@ def test_a_newcomer_that_leads_later_knows_what_is_final() -> None:
     g1.delivers("q1/1..2", "g1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    new.site("g1", state)
+    new.fellow("g1", state)
     new.delivers("q2/1", "g1", number=2)
     new.view("p1 p2 g2+1", 4)
     assert new.link(1, "open 2@h1") == ["link 1: resume 2@h1 behind q1/2 q2/1"]
@@ -253,7 +253,7 @@ def test_a_newcomer_waits_for_what_an_answer_may_answer_like_anybody_else() -> N
     g1.link(0, "confirm p1/1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    new.site("g1", state)
+    new.fellow("g1", state)
     assert new.link(1, "block 1 #1 q1/1 after p1/1") == ["relay q1/1"], "delivered before it came, and kept by nobody"
     assert new.link(1, "block 1 #2 q1/2 after p1/2") == []
     assert new.delivers("p1/2")[0] == "relay q1/2"
@@ -266,10 +266,10 @@ def test_a_newcomer_names_what_was_brought_in_before_it_came() -> None:
     g1.delivers("p1/1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    new.site("g1", state)
+    new.fellow("g1", state)
     new.ready(1)
-    assert new.site("g1", "resume 3@g1 by 0 1") == ["to g1: free 3@g1 link 1"]
-    assert "link 1: block 3@g1 #1 p1/1 after q1/1" in new.site("g1", "assign 3@g1 #1 p1/1 link 1")
+    assert new.fellow("g1", "resume 3@g1 by 0 1") == ["to g1: free 3@g1 link 1"]
+    assert "link 1: block 3@g1 #1 p1/1 after q1/1" in new.fellow("g1", "assign 3@g1 #1 p1/1 link 1")
 
 
 def test_a_newcomer_confirms_what_was_stable_before_it_came() -> None:
@@ -279,7 +279,7 @@ def test_a_newcomer_confirms_what_was_stable_before_it_came() -> None:
     g1.settled("g1", 1)
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    assert "link 1: confirm q1/1" in new.site("g1", state)
+    assert "link 1: confirm q1/1" in new.fellow("g1", state)
 
 
 def test_a_newcomer_that_is_left_alone_confirms_what_nobody_had_confirmed() -> None:
@@ -288,7 +288,7 @@ def test_a_newcomer_that_is_left_alone_confirms_what_nobody_had_confirmed() -> N
     g1.delivers("q1/1", "g1")
     (state,) = states_of(g1)
     new.view(WITH, 3, cut={"g1": 1})
-    lines = new.site("g1", state)
+    lines = new.fellow("g1", state)
     lines += new.view("p1 p2 g2+1", 4)
     lines += new.settled("g1", 1)
     lines += new.up(1, "h2")
@@ -303,9 +303,9 @@ def test_what_follows_a_state_that_is_too_early_comes_after_it() -> None:
     """g1 has installed view 3, and begun the second epoch of what comes from b, before the newcomer installs it."""
     g1, new = left_alone(CAUSAL), newcomer(CAUSAL)
     (state,) = states_of(g1)
-    new.site("g1", state)
-    new.site("g1", "freeze 2@h1")
-    new.site("g1", "begin 2@h1 base 0")
+    new.fellow("g1", state)
+    new.fellow("g1", "freeze 2@h1")
+    new.fellow("g1", "begin 2@h1 base 0")
     new.view(WITH, 3)
     assert new.gateway.is_caught_up
     assert new.link(1, "block 2@h1 #1 q2/1") == ["relay q2/1"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.ids import incarnation_of
 from isthmus.core.message import Message
-from isthmus.join.recovery import Recovered, Replay, Settling, merge
+from isthmus.join.recovery import Recovered, Replay, SettledMarks, merge
 
 G1, G2, P = 10, 11, 1
 GATEWAYS = (G1, G2)
@@ -96,7 +96,7 @@ def test_the_processes_of_a_new_life_are_known_by_their_places() -> None:
 
 
 def test_settled_is_by_origin_whoever_broadcast_it() -> None:
-    settling = Settling({1: 4})
+    settling = SettledMarks({1: 4})
     settling.delivered(G1, 1, messages("1.5 2.1"))
     settling.delivered(1, 1, messages("1.6"))
     settling.delivered(G1, 2, messages("2.2"))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND
-from isthmus.core.wire.join import SiteAck, SiteBroken, SiteFrame, SitePdu
+from isthmus.core.wire.join import FellowAck, FellowBroken, FellowFrame, FellowPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.member import WORDS
 from isthmus.ordering.channels import PeerChannels
@@ -16,18 +16,18 @@ RETRY_AFTER = 100 * MILLISECOND
 A, B, C = 1, 2, 3
 
 
-def word(number: int) -> SitePdu:
-    return SiteBroken(0, number)
+def word(number: int) -> FellowPdu:
+    return FellowBroken(0, number)
 
 
-def frames(out: Outbox) -> list[tuple[tuple[int, ...], SiteFrame]]:
-    return [(to, pdu) for to, pdu in out.sends if isinstance(pdu, SiteFrame)]
+def frames(out: Outbox) -> list[tuple[tuple[int, ...], FellowFrame]]:
+    return [(to, pdu) for to, pdu in out.sends if isinstance(pdu, FellowFrame)]
 
 
 def test_all_that_one_step_has_to_say_to_a_fellow_goes_as_one_frame() -> None:
     out = Outbox()
     PeerChannels(WORDS, RETRY_AFTER).send([(B, word(1)), (C, word(1)), (B, word(2))], 0, out)
-    assert out.sends == [((B,), SiteFrame(1, [word(1), word(2)])), ((C,), SiteFrame(1, [word(1)]))]
+    assert out.sends == [((B,), FellowFrame(1, [word(1), word(2)])), ((C,), FellowFrame(1, [word(1)]))]
 
 
 def test_a_step_without_words_sends_nothing() -> None:
@@ -38,10 +38,10 @@ def test_a_step_without_words_sends_nothing() -> None:
 
 def test_what_came_is_acknowledged_once_with_the_next_step() -> None:
     channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
-    channels.accept(B, SiteFrame(1, [word(1)]))
-    channels.accept(B, SiteFrame(3, [word(3)]))
+    channels.accept(B, FellowFrame(1, [word(1)]))
+    channels.accept(B, FellowFrame(3, [word(3)]))
     channels.send([], 0, out)
-    assert out.sends == [((B,), SiteAck(1, 3))]
+    assert out.sends == [((B,), FellowAck(1, 3))]
     out.clear()
     channels.send([], 0, out)
     assert out.sends == []
@@ -49,12 +49,12 @@ def test_what_came_is_acknowledged_once_with_the_next_step() -> None:
 
 def test_a_frame_that_comes_again_is_acknowledged_again_but_not_heard_again() -> None:
     channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
-    assert channels.accept(B, SiteFrame(1, [word(1)])) == [word(1)]
+    assert channels.accept(B, FellowFrame(1, [word(1)])) == [word(1)]
     channels.send([], 0, out)
-    assert channels.accept(B, SiteFrame(1, [word(1)])) == []
+    assert channels.accept(B, FellowFrame(1, [word(1)])) == []
     out.clear()
     channels.send([], 0, out)
-    assert out.sends == [((B,), SiteAck(1, 1))], "the first acknowledgement may be lost"
+    assert out.sends == [((B,), FellowAck(1, 1))], "the first acknowledgement may be lost"
 
 
 def test_a_gap_is_filled_as_soon_as_it_shows() -> None:
@@ -62,25 +62,25 @@ def test_a_gap_is_filled_as_soon_as_it_shows() -> None:
     for number in (1, 2, 3):
         channels.send([(B, word(number))], 0, out)
     out.clear()
-    channels.acknowledge(B, SiteAck(1, 3), RETRY_AFTER // 2, out)
+    channels.acknowledge(B, FellowAck(1, 3), RETRY_AFTER // 2, out)
     assert [frame.number for _, frame in frames(out)] == [2]
 
 
 def test_a_fellow_that_says_nothing_is_told_again_and_only_that_one() -> None:
     channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     channels.send([(B, word(1)), (C, word(1))], 0, out)
-    channels.acknowledge(C, SiteAck(1, 1), 1, out)
+    channels.acknowledge(C, FellowAck(1, 1), 1, out)
     out.clear()
     channels.wake(RETRY_AFTER - 1, out)
     assert out.sends == []
     channels.wake(RETRY_AFTER, out)
-    assert frames(out) == [((B,), SiteFrame(1, [word(1)]))]
+    assert frames(out) == [((B,), FellowFrame(1, [word(1)]))]
 
 
 def test_who_is_gone_is_not_told_any_more() -> None:
     channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     channels.send([(B, word(1)), (C, word(1))], 0, out)
-    channels.accept(B, SiteFrame(1, [word(9)]))
+    channels.accept(B, FellowFrame(1, [word(9)]))
     channels.keep_only((A, C))
     out.clear()
     channels.send([], 0, out)
@@ -91,17 +91,17 @@ def test_who_is_gone_is_not_told_any_more() -> None:
 def test_a_view_leaves_the_channels_of_those_who_stay_as_they_are() -> None:
     channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
     channels.send([(B, word(1))], 0, out)
-    channels.accept(B, SiteFrame(1, [word(9)]))
+    channels.accept(B, FellowFrame(1, [word(9)]))
     channels.keep_only((A, B))
     out.clear()
     channels.send([(B, word(2))], 0, out)
-    assert out.sends == [((B,), SiteFrame(2, [word(2)])), ((B,), SiteAck(1, 1))]
-    assert channels.accept(B, SiteFrame(1, [word(9)])) == []
+    assert out.sends == [((B,), FellowFrame(2, [word(2)])), ((B,), FellowAck(1, 1))]
+    assert channels.accept(B, FellowFrame(1, [word(9)])) == []
 
 
 def test_an_acknowledgement_of_a_stranger_is_ignored() -> None:
     channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
-    channels.acknowledge(B, SiteAck(5, 5), 0, out)
+    channels.acknowledge(B, FellowAck(5, 5), 0, out)
     assert out.sends == []
 
 
@@ -115,24 +115,24 @@ def test_whatever_the_network_does_words_arrive_in_order_and_once(steps: list[tu
     """Both say things; when the network is fair again, everything said has arrived."""
     ends = {A: PeerChannels(WORDS, RETRY_AFTER), B: PeerChannels(WORDS, RETRY_AFTER)}
     said: dict[int, int] = {A: 0, B: 0}
-    heard: dict[int, list[SitePdu]] = {A: [], B: []}
+    heard: dict[int, list[FellowPdu]] = {A: [], B: []}
     under_way: list[tuple[int, int, Pdu]] = []
     now = 0
 
     def post(source: int, out: Outbox) -> None:
         under_way.extend((source, to, pdu) for destinations, pdu in out.sends for to in destinations)
 
-    def say(source: int, *words: SitePdu) -> None:
+    def say(source: int, *words: FellowPdu) -> None:
         out = Outbox()
         ends[source].send([(A + B - source, each) for each in words], now, out)
         post(source, out)
 
     def arrive(source: int, to: int, pdu: Pdu) -> None:
         out = Outbox()
-        if isinstance(pdu, SiteFrame):
+        if isinstance(pdu, FellowFrame):
             heard[to] += ends[to].accept(source, pdu)
         else:
-            assert isinstance(pdu, SiteAck)
+            assert isinstance(pdu, FellowAck)
             ends[to].acknowledge(source, pdu, now, out)
         post(to, out)
         say(to)

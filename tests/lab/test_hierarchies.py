@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from runtime_support import run_with_children
 
-from isthmus.lab.benchmarks.hierarchies import FOUNDERS, Outcome, run_changing, run_clusters, run_daisy
+from isthmus.lab.benchmarks.hierarchies import FOUNDERS, HierarchyOutcome, run_changing, run_clusters, run_daisy
 from isthmus.lab.benchmarks.joined_daisies import run_joined
 
 WITHIN = 150.0
 DELIVERIES = 10
 
 
-def assert_holds(outcome: Outcome) -> None:
+def assert_holds(outcome: HierarchyOutcome) -> None:
     assert not outcome.report.violations, outcome.report.violations[0].why
     verdicts = {verdict.property: verdict.verdict for verdict in outcome.report.verdicts}
     assert set(verdicts) >= {"integrity", "agreement", "fifo", "causal"}

@@ -14,14 +14,14 @@ from patience import seconds
 from isthmus.core.ids import MILLISECOND
 from isthmus.lab.benchmarks.failover import figures_of
 from isthmus.lab.harness.os_process import ChildFailed, Ports
-from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, Line
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, LinkQuality
 from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 PATIENCE = seconds(60)
 EACH = 800
-LINE = Line(delay=5 * MILLISECOND, rate=20_000_000)
+LINE = LinkQuality(delay=5 * MILLISECOND, rate=20_000_000)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -126,10 +126,10 @@ def test_ports_are_ours_while_we_hold_them_and_those_whom_we_tell_can_listen() -
         first = ports.take(3)
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", first + 1))
-        with socket.socket() as told:
-            told.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            told.bind(("127.0.0.1", first + 2))
-            told.listen()
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", first + 2))
+            taken.listen()
     finally:
         ports.release()
 

@@ -15,7 +15,7 @@ from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.group import Ack, Fetch, Install, Join, Prepare, Promise, Propose, Safe, Status
+from isthmus.core.wire.group import Ack, Fetch, Install, JoinRequest, Prepare, Promise, Propose, Safe, Status
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
@@ -196,7 +196,7 @@ class Network:
         action(*arguments, self.now, out)
         for item in out.deliveries:
             self.history[member].append(item)
-            self.journal.append(f"    p{member} {told(item)}")
+            self.journal.append(f"    p{member} {in_words(item)}")
         for hold in out.holds:
             waits = f"until {hold.number} of p{hold.awaited} is {hold.reason}"
             self.journal.append(f"    p{member} holds {hold.batch.number} of p{hold.batch.sender} {waits}")
@@ -258,7 +258,7 @@ def make_batch(
     return Batch(view, sender, number, list(stamp), safe, messages)
 
 
-def told(item: Batch | View) -> str:
+def in_words(item: Batch | View) -> str:
     if isinstance(item, View):
         return f"is in view {item.number}: {names(item.members)}"
     return f"delivers {' '.join(texts([item])) or 'nothing'} of p{item.sender}"
@@ -296,7 +296,7 @@ def describe(pdu: Pdu) -> str:
             return f"install view {pdu.view + 1}: {names(pdu.proposal.members)} after {pdu.proposal.cut}"
         case Fetch():
             return f"fetch {pdu.first} to {pdu.last} of p{pdu.sender}"
-        case Join():
+        case JoinRequest():
             return "join"
     fields = " ".join(f"{name} {getattr(pdu, name)}" for name in pdu.__struct_fields__)
-    return f"{type(pdu).__name__.lower()} {fields}"
+    return f"{pdu.__struct_config__.tag} {fields}"

@@ -67,7 +67,7 @@ class Hall:
             self.members[entity].wake(self.now, self._out)
             self._carry_out(entity)
 
-    def settle(self, heartbeats: int = 20) -> None:
+    def run_heartbeats(self, heartbeats: int = 20) -> None:
         """Let time pass until everything is done."""
         for _ in range(heartbeats):
             self.now += HEARTBEAT

@@ -107,10 +107,10 @@ def test_after_the_last_acknowledgement_there_is_silence(protocol: Protocol) -> 
     hall = Hall(protocol, 4, AcknowledgedSettings(answer_after=HEARTBEAT // 4))
     hall.broadcast(1, "p")
     hall.broadcast(3, "q")
-    hall.settle(12)
+    hall.run_heartbeats(12)
     assert all(sorted(delivered) == ["p", "q"] for delivered in hall.delivered.values())
     before = sum(isinstance(pdu, Batch) for pdu in hall.carried)
-    hall.settle(12)
+    hall.run_heartbeats(12)
     assert sum(isinstance(pdu, Batch) for pdu in hall.carried) == before
 
 
@@ -158,7 +158,7 @@ def test_po_fetches_exactly_what_is_missing() -> None:
     assert request == Fetch(1, 1, 2, 3)
     hall.carry(3)
     assert [pdu.number for _, _, pdu in hall.waiting[1] if isinstance(pdu, Batch)] == [2, 3]
-    hall.settle(6)
+    hall.run_heartbeats(6)
     assert all(delivered == ["a", "b", "c", "d"] for delivered in hall.delivered.values())
 
 
@@ -166,7 +166,7 @@ def test_the_loss_of_the_last_pdu_shows_in_a_heartbeat() -> None:
     hall = Hall("po", 2)
     hall.broadcast(1, "p")
     hall.carry(1, lost=(2,))
-    hall.settle(6)
+    hall.run_heartbeats(6)
     assert hall.delivered == {1: ["p"], 2: ["p"]}
 
 
@@ -178,7 +178,7 @@ def test_to_goes_back_to_the_failure_point() -> None:
     hall.carry(lost=(3,))
     hall.carry()
     assert to_logs(hall) == [[0, 0, 1], [0, 0, 1], [0, 1]]
-    hall.settle()
+    hall.run_heartbeats()
     assert all(delivered == ["x", "y"] for delivered in hall.delivered.values())
     assert all(hall.stages[entity][-1] == ("acknowledge", "y") for entity in hall.members)
     # One question and one answer: nobody else stopped, and nothing was broadcast twice.
@@ -194,7 +194,7 @@ def test_what_its_sender_sent_without_a_pause_has_its_place_when_it_comes_again(
         hall.broadcast(1, text)
         hall.carry(lost=lost)
     assert to_logs(hall)[2] == [0, 0]
-    hall.settle()
+    hall.run_heartbeats()
     assert all(delivered == ["a", "b", "c"] for delivered in hall.delivered.values())
     assert not any(isinstance(pdu, Seek | Prepare) for pdu in hall.carried)
 
@@ -210,7 +210,7 @@ def test_who_may_have_lost_something_itself_is_no_guide() -> None:
     hall.carry()
     assert to_logs(hall) == [[0, 2, 0, 1], [0, 0, 1], [0, 2, 1]]
     assert [member.order.sure() for member in hall.members.values()] == [1, 0, 0]  # type: ignore[attr-defined]
-    hall.settle()
+    hall.run_heartbeats()
     assert all(delivered == ["z", "x", "y"] for delivered in hall.delivered.values())
 
 
@@ -224,7 +224,7 @@ def test_a_place_that_is_certain_may_depend_on_one_that_is_not() -> None:
     for text, lost in (("c", (3,)), ("d", ())):
         hall.broadcast(1, text)
         hall.carry(lost=lost)
-    hall.settle()
+    hall.run_heartbeats()
     assert all(delivered == ["x", "y", "b", "c", "d"] for delivered in hall.delivered.values())
 
 
@@ -238,7 +238,7 @@ def test_when_nobody_saw_both_an_order_is_agreed_on_all_the_same() -> None:
     hall.broadcast(2, "y")
     hall.carry(lost=(2,))
     hall.carry(lost=(1,))
-    hall.settle()
+    hall.run_heartbeats()
     assert hall.delivered[1] == hall.delivered[2]
     assert sorted(hall.delivered[1]) == ["x", "y"]
 
@@ -272,7 +272,7 @@ def test_a_pdu_that_comes_ahead_of_its_view_is_kept() -> None:
     hall.broadcast(1, "z")
     carry_data(hall)
     hall.receive(2, 1, install)
-    hall.settle()
+    hall.run_heartbeats()
     assert all(delivered == ["x", "z"] for delivered in hall.delivered.values())
     assert not any(isinstance(pdu, Fetch | Seek) for pdu in hall.carried), "it asked for what it had"
 
@@ -301,7 +301,7 @@ def test_the_flow_condition_stops_data_and_lets_acknowledgements_pass(protocol: 
     channel = 0 if protocol == "to" else 1
     under_way = [pdu for _, _, pdu in hall.waiting[channel] if isinstance(pdu, Batch) and pdu.messages]
     assert len(under_way) == 2
-    hall.settle()
+    hall.run_heartbeats()
     assert all("".join(delivered) == "abcd" for delivered in hall.delivered.values())
 
 
@@ -359,7 +359,7 @@ def test_whatever_is_lost_all_get_the_same(data: st.DataObject, protocol: Protoc
             if any(hall.waiting.values()):
                 hall.carry(lost=tuple(data.draw(st.sets(entities, max_size=size))))
                 _check_stages(hall)
-    hall.settle(30)
+    hall.run_heartbeats(30)
     _check_stages(hall)
     everything = sorted(text for texts in sent.values() for text in texts)
     for entity in hall.members:

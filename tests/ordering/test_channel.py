@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from isthmus.core.message import Batch
-from isthmus.ordering.group.channel import MAX_BACKOFF, MAX_EARLY, RESEND_AT_ONCE, Incoming, Log, Outgoing
+from isthmus.ordering.group.channel import MAX_BACKOFF, MAX_EARLY, RESEND_AT_ONCE, Incoming, Outgoing, StreamLog
 
 RETRY = 100
 SENDER = 9
@@ -242,7 +242,7 @@ class LogAgainstADictionary(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log: Log[Batch] = Log(after=4)
+        self.log: StreamLog[Batch] = StreamLog(after=4)
         self.plain: dict[int, Batch] = {}
         self.first, self.next = 5, 5
 
@@ -283,7 +283,7 @@ def test_a_log_does_not_keep_what_was_dropped() -> None:
     class Item:
         """Goes away when nobody has it any more."""
 
-    log: Log[Item] = Log()
+    log: StreamLog[Item] = StreamLog()
     alive: WeakSet[Item] = WeakSet()
     for number in range(1, 1001):
         item = Item()

@@ -22,7 +22,7 @@ from isthmus.core.wire.group import (
     Excluded,
     Fetch,
     Install,
-    Join,
+    JoinRequest,
     Prepare,
     Promise,
     Proposal,
@@ -185,7 +185,7 @@ def test_what_a_stranger_says_changes_nothing(name: str, source: int) -> None:
     member = network[1]
     before = member.snapshot()
 
-    @given(pdus.filter(lambda pdu: not isinstance(pdu, Join) or source == 1))
+    @given(pdus.filter(lambda pdu: not isinstance(pdu, JoinRequest) or source == 1))
     def holds(pdu: Pdu) -> None:
         out = Outbox()
         member.receive(source, [pdu], network.now, out)

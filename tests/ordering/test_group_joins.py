@@ -7,7 +7,17 @@ from group_network import HEARTBEAT, SETTINGS, SUSPECT_AFTER, Network, kept
 
 from isthmus.core.ids import SECOND, incarnation_of
 from isthmus.core.message import MAX_MEMBERS, Batch
-from isthmus.core.wire.group import Accept, Excluded, Install, Join, Leave, Prepare, Proposal, Propose, Status
+from isthmus.core.wire.group import (
+    Accept,
+    Excluded,
+    Install,
+    JoinRequest,
+    LeaveRequest,
+    Prepare,
+    Proposal,
+    Propose,
+    Status,
+)
 from isthmus.ordering.group.membership import EXCLUDED
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.causal import CausalOrder
@@ -87,13 +97,13 @@ def test_several_processes_join_at_once() -> None:
 
 def test_who_asks_for_another_is_not_heard() -> None:
     network = Network(2)
-    network.inject(1, 2, Join(NEWCOMER))
+    network.inject(1, 2, JoinRequest(NEWCOMER))
     assert NEWCOMER not in network[2].membership.joiners
 
 
 def test_a_request_that_is_not_repeated_is_forgotten() -> None:
     network = Network(5)
-    network.inject(NEWCOMER, 5, Join(NEWCOMER))  # p5 does not coordinate, and nobody else has heard
+    network.inject(NEWCOMER, 5, JoinRequest(NEWCOMER))  # p5 does not coordinate, and nobody else has heard
     network.pass_time(SUSPECT_AFTER + HEARTBEAT)
     assert network[5].membership.joiners == {}
 
@@ -117,7 +127,7 @@ def test_the_request_of_a_former_self_does_not_drive_out_the_present_one() -> No
     network.pass_time(4 * HEARTBEAT)
     former = incarnation_of(3, 1)
     for member in (1, 2):
-        network.inject(former, member, Join(former))
+        network.inject(former, member, JoinRequest(former))
     network.pass_time(4 * HEARTBEAT)
     assert network.is_alive(present)
     assert network[1].view.members == (1, 2, present)
@@ -131,7 +141,7 @@ def test_a_process_that_keeps_crashing_while_it_joins_cannot_outvote_the_group()
     for life in (2, 1, 3):
         process = incarnation_of(3, life)
         for member in (1, 2):
-            network.inject(process, member, Join(process))
+            network.inject(process, member, JoinRequest(process))
     network.pass_time(4 * HEARTBEAT)
     assert network[1].view.members == (1, 2, incarnation_of(3, 3))
     network.pass_time(2 * CHANGE)
@@ -141,7 +151,7 @@ def test_a_process_that_keeps_crashing_while_it_joins_cannot_outvote_the_group()
 def test_the_number_of_those_who_want_to_join_is_bounded() -> None:
     network = Network(3)
     for stranger in range(100, 100 + MAX_MEMBERS):
-        network.inject(stranger, 3, Join(stranger))
+        network.inject(stranger, 3, JoinRequest(stranger))
     assert len(network[3].membership.joiners) + 3 <= MAX_MEMBERS
 
 
@@ -326,7 +336,7 @@ def test_a_leaver_that_is_told_twice_finishes_once() -> None:
     network.leave(3)
     network.now += HEARTBEAT
     network.wake(3)
-    network.carry(Leave)
+    network.carry(LeaveRequest)
     network.now += HEARTBEAT
     network.wake(1)
     while not network.sent(Install):
@@ -356,7 +366,7 @@ def test_one_that_has_left_sends_and_delivers_nothing_more_while_it_lingers(unif
     network.leave(3)
     network.now += HEARTBEAT
     network.wake(3)
-    network.carry(Leave)
+    network.carry(LeaveRequest)
     proposal = Proposal([1, 2], [1, 2, 3], [0, 0, 0])
     network.inject(1, 3, Install(1, proposal))
     assert network.is_alive(3), "it lingers"

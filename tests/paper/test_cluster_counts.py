@@ -17,7 +17,7 @@ from isthmus.lab.counts.clusters import (
     loads,
     worst_header,
 )
-from isthmus.lab.counts.table import Row
+from isthmus.lab.counts.table import CountRow
 from isthmus.planner.clusters import (
     exact_from_above,
     exact_from_below,
@@ -30,7 +30,7 @@ SHAPES = (lambda k: (1, 1), lambda k: (2**k, 2), lambda k: (4, k))
 """Flat, two layers of √n, layers of four: parts and layers for n = 4^k."""
 
 
-def assert_counted(rows: list[Row]) -> None:
+def assert_counted(rows: list[CountRow]) -> None:
     wrong = [f"{row.setting}: {row.counted}, not {row.expected}" for row in rows if not row.holds]
     assert rows
     assert not wrong, "\n".join(wrong)
@@ -63,8 +63,8 @@ def test_with_more_layers_the_cost_is_logarithmic() -> None:
 def test_header_bytes_stay_in_their_cluster() -> None:
     """What a message weighs in each cluster depends on the size of that cluster alone."""
     rig = ClusterRig(even_tree(16, 4, 2, "rst"), weigh=True)
-    inside = rig.send(rig.sites[1], rig.sites[2], 100)
-    across = rig.send(rig.sites[1], rig.sites[5], 100)
+    inside = rig.send(rig.senders[1], rig.senders[2], 100)
+    across = rig.send(rig.senders[1], rig.senders[5], 100)
     rig.rest()
     assert (rig.entries[inside], rig.entries[across]) == (16, 48)
     assert rig.header_bytes[across] == pytest.approx(3 * rig.header_bytes[inside], abs=3)

@@ -26,14 +26,14 @@ from isthmus.lab.counts.daisies import (
 )
 from isthmus.lab.counts.joins import topology
 from isthmus.lab.counts.rig import Rig, Tally
-from isthmus.lab.counts.table import Row
+from isthmus.lab.counts.table import CountRow
 from isthmus.planner.expressions import JoinModel
 
 SIZES = (8, 16, 64, 256)
 MODEL = JoinModel(local_delay=MILLISECOND, link_delay=MILLISECOND)
 
 
-def assert_counted(rows: list[Row]) -> None:
+def assert_counted(rows: list[CountRow]) -> None:
     wrong = [f"{row.setting}: {row.counted}, not {row.expected}" for row in rows if not row.holds]
     assert rows
     assert not wrong, "\n".join(wrong)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from isthmus.core.endpoint import Delivered
+from isthmus.core.endpoint import AddressedDelivery
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, ProcessName
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess
@@ -59,7 +59,7 @@ class Figure:
             assert isinstance(endpoint, DaisyProcess)
             self.world.step(host, endpoint.send, (target,), [payload])
 
-    def on_addressed(self, host: Host, delivered: Delivered) -> None:
+    def on_addressed(self, host: Host, delivered: AddressedDelivery) -> None:
         self.delivered.append((host.id, delivered.message.payload))
         if delivered.message.payload == b"m2":
             self.world.at(self.world.now, self.write, PC, PB, b"m3")

@@ -55,10 +55,10 @@ class Wires:
         frames = self.under_way[source, target]
         return [each.pdu for each in frames if each.group == group and isinstance(each.pdu, Batch)]
 
-    def told(self, source: int, target: int) -> list[list[bytes] | None]:
+    def listed(self, source: int, target: int) -> list[list[bytes] | None]:
         """The lists under way among servers; None is the word that there is none yet."""
         states = [each.pdu for each in self.under_way[source, target] if isinstance(each.pdu, SeatState)]
-        return [sorted(entry.payload for entry in each.entries) if each.told else None for each in states]
+        return [sorted(entry.payload for entry in each.entries) if each.complete else None for each in states]
 
     def _carry(self, source: int, out: Outbox) -> None:
         self.delivered += [(NAMES[source], each.message.payload) for each in out.addressed]
@@ -133,13 +133,13 @@ def test_a_holder_tells_what_it_has_when_its_group_has_delivered_what_it_forward
     wires.under_way[B2, A1].append(DaisyFrame(TOP, 0, news))
     wires.under_way[A1, B2].clear()
     wires.arrive(B2, A1)
-    assert set(map(bool, wires.told(A1, B2))) == {False}
+    assert set(map(bool, wires.listed(A1, B2))) == {False}
     wires.arrive(A1, A3)
     wires.send(A3, C2, b"in the flush")
     wires.arrive(A3, A1)  # and that a3 vouches for a1
     assert not wires.batches(A1, B2)
     wires.arrive(A2, A1)
-    assert wires.told(A1, B2)[-1] == [b"cause", b"effect", b"in the flush"]
+    assert wires.listed(A1, B2)[-1] == [b"cause", b"effect", b"in the flush"]
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

@@ -35,12 +35,12 @@ from isthmus.lab.counts.joins import (
     tree,
 )
 from isthmus.lab.counts.rig import Broadcast, Rig
-from isthmus.lab.counts.table import Row
+from isthmus.lab.counts.table import CountRow
 from isthmus.planner.expressions import JoinModel, best_links, broadcast_messages, links_needed
 from isthmus.topology.model import Topology
 
 
-def all_hold(rows: list[Row]) -> bool:
+def all_hold(rows: list[CountRow]) -> bool:
     return bool(rows) and all(row.holds for row in rows)
 
 

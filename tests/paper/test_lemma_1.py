@@ -5,14 +5,14 @@ from __future__ import annotations
 from example_files import example_file
 
 from isthmus.explorer.scenario import scenario_of
-from isthmus.explorer.search import Counterexample, Outcome, explore
+from isthmus.explorer.search import Counterexample, SearchOutcome, explore
 from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import parse
 
 M1, M2 = "s0/p/1", "s0/q/1"
 
 
-def outcome_of(text: str) -> Outcome:
+def outcome_of(text: str) -> SearchOutcome:
     topology = parse(text, "lemma-1-paths.toml", allow_unsafe=True)
     return explore(topology, make_gateways(topology), scenario_of(topology))
 

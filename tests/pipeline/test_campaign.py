@@ -20,7 +20,7 @@ from isthmus.pipeline.audit import audit_traces
 from isthmus.pipeline.campaign import MOST_TASKS, Progress, campaign, new_directory, tasks_for
 from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.pipeline.problems import SparkProblem
-from isthmus.simulator.campaign import Played, Player, play_seed, run_seed
+from isthmus.simulator.campaign import SimulatedRun, SimulationPlayer, play_seed, run_seed
 from isthmus.trace.account import Account, Failure
 from isthmus.trace.rows import Stretch, read_rows
 from isthmus.trace.schema import TraceError
@@ -34,7 +34,7 @@ SEEDS = range(1, 9)
 CAUSES_IGNORED = partial(committed, "causes-ignored")
 
 
-def by_oracle(player: Player, seeds: range) -> Account:
+def by_oracle(player: SimulationPlayer, seeds: range) -> Account:
     """The same seeds, played here and judged by the simulator alone."""
     whole = Account()
     for seed in seeds:
@@ -48,8 +48,10 @@ def without_words(account: Account) -> Account:
     return msgspec.structs.replace(account, failures=failures)
 
 
-@pytest.mark.parametrize("player", [Player(JOIN), Player(GROUP, CAUSES_IGNORED)], ids=["sound", "mutant"])
-def test_a_campaign_finds_what_the_oracle_finds(spark: SparkSession, player: Player) -> None:
+@pytest.mark.parametrize(
+    "player", [SimulationPlayer(JOIN), SimulationPlayer(GROUP, CAUSES_IGNORED)], ids=["sound", "mutant"]
+)
+def test_a_campaign_finds_what_the_oracle_finds(spark: SparkSession, player: SimulationPlayer) -> None:
     account = campaign(spark, SEEDS, player)
     assert without_words(account) == without_words(by_oracle(player, SEEDS))
     assert account.runs == len(SEEDS)
@@ -60,7 +62,7 @@ def test_a_campaign_finds_what_the_oracle_finds(spark: SparkSession, player: Pla
 
 
 def test_kept_traces_are_those_that_were_audited(spark: SparkSession, tmp_path: Path) -> None:
-    account = campaign(spark, SEEDS, Player(GROUP, CAUSES_IGNORED), trace=tmp_path / "kept")
+    account = campaign(spark, SEEDS, SimulationPlayer(GROUP, CAUSES_IGNORED), trace=tmp_path / "kept")
     report = audit_traces(spark, [tmp_path / "kept"])
     assert (report.runs, report.events, report.quarantined) == (len(SEEDS), account.events, 0)
     violated = {verdict.run for verdict in report.violated if verdict.property == "causal"}
@@ -70,7 +72,7 @@ def test_kept_traces_are_those_that_were_audited(spark: SparkSession, tmp_path: 
 
 
 def test_a_seed_that_raises_is_one_failing_seed(spark: SparkSession) -> None:
-    def player(seed: int) -> Played:
+    def player(seed: int) -> SimulatedRun:
         if seed == 3:
             raise ZeroDivisionError("seed three")
         return play_seed(GROUP, seed)
@@ -86,14 +88,14 @@ def test_an_interrupt_ends_the_job(spark: SparkSession) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        campaign(spark, range(1, 100_000), Player(GROUP), watch=interrupt)
+        campaign(spark, range(1, 100_000), SimulationPlayer(GROUP), watch=interrupt)
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_a_trace_that_cannot_be_written_ends_the_campaign_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     directory = tmp_path / "gone"
 
-    def player(seed: int) -> Played:
+    def player(seed: int) -> SimulatedRun:
         shutil.rmtree(directory, ignore_errors=True)
         return play_seed(GROUP, seed)
 
@@ -105,18 +107,18 @@ def test_a_trace_that_cannot_be_written_ends_the_campaign_in_one_line(spark: Spa
 
 
 def test_the_run_of_a_seed_is_the_run_of_a_simulation(tmp_path: Path) -> None:
-    play_seeds(Player(JOIN), [5, 6], tmp_path)
+    play_seeds(SimulationPlayer(JOIN), [5, 6], tmp_path)
     rows = [row for part in read_rows(Stretch(str(tmp_path / "seeds-5-6.parquet"))) for row in part.events]
     assert rows == [event for seed in (5, 6) for event in play_seed(JOIN, seed).events]
 
 
 def test_a_judge_that_is_wrong_is_found_by_the_other() -> None:
-    def player(seed: int) -> Played:
+    def player(seed: int) -> SimulatedRun:
         played = play_seed(GROUP, seed)
         report = played.outcome.report
         verdicts = [msgspec.structs.replace(each, verdict="unknown") for each in report.verdicts]
         wrong = msgspec.structs.replace(report, verdicts=verdicts)
-        return Played(msgspec.structs.replace(played.outcome, report=wrong), played.events)
+        return SimulatedRun(msgspec.structs.replace(played.outcome, report=wrong), played.events)
 
     [failure] = play_seeds(player, [1]).failures
     assert failure.properties == []
@@ -124,17 +126,17 @@ def test_a_judge_that_is_wrong_is_found_by_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "failing"),
+    ("changed", "failing"),
     [
         ({"stuck": "p1 waits"}, ["stuck: p1 waits"]),
         ({"broken": "an invariant"}, ["an invariant"]),
         ({"early": "p1/1 was called stable"}, ["p1/1 was called stable"]),
     ],
 )
-def test_what_no_trace_can_tell_comes_from_the_simulator(told: dict[str, str], failing: list[str]) -> None:
-    def player(seed: int) -> Played:
+def test_what_no_trace_can_tell_comes_from_the_simulator(changed: dict[str, str], failing: list[str]) -> None:
+    def player(seed: int) -> SimulatedRun:
         played = play_seed(GROUP, seed)
-        return Played(msgspec.structs.replace(played.outcome, **told), played.events)
+        return SimulatedRun(msgspec.structs.replace(played.outcome, **changed), played.events)
 
     account = play_seeds(player, [1])
     assert [each.reasons for each in account.failures] == [failing]
@@ -148,11 +150,11 @@ def test_a_protocol_that_raises_fails_with_its_place() -> None:
     outcome = run_seed(GROUP, 1, mistake)
     assert outcome.violated
     assert outcome.broken.startswith("raised LookupError: no stamp, in stamp, line ")
-    assert play_seeds(Player(GROUP, mistake), [1]).failures == [Failure(1, [], [outcome.broken], ["broken"])]
+    assert play_seeds(SimulationPlayer(GROUP, mistake), [1]).failures == [Failure(1, [], [outcome.broken], ["broken"])]
 
 
 def test_accounts_add_up() -> None:
-    player = Player(GROUP, CAUSES_IGNORED)
+    player = SimulationPlayer(GROUP, CAUSES_IGNORED)
     apart = Account()
     for seed in SEEDS:
         apart.add(play_seeds(player, [seed]))

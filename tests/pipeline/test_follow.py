@@ -28,7 +28,7 @@ from trace_files import all_rows, executions, write_jsonl
 from isthmus.pipeline.follow import STARTS, follow, watch
 from isthmus.pipeline.follow.files import GrowingFiles, pieces, read_packed, unpack
 from isthmus.pipeline.follow.judge import FOLLOWED
-from isthmus.pipeline.follow.record import Batch, Summary
+from isthmus.pipeline.follow.record import BatchFindings, Summary
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.trace.oracles import judge
 from isthmus.trace.parquet import arrow_schema
@@ -48,7 +48,7 @@ class Told:
         self.bad_rows: list[str] = []
         self.finished: list[str] = []
 
-    def __call__(self, batch: Batch, summary: Summary) -> None:
+    def __call__(self, batch: BatchFindings, summary: Summary) -> None:
         self.violations += batch.violations
         self.bad_rows += batch.bad_rows
         self.finished += [verdicts[0].run for verdicts in batch.finished]

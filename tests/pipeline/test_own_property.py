@@ -22,7 +22,7 @@ from isthmus.pipeline.ingest import ingest
 from isthmus.pipeline.report import write_report
 from isthmus.simulator.campaign import run_seed
 from isthmus.trace.history import RunHistory
-from isthmus.trace.oracles import ORACLES, Finding, judge
+from isthmus.trace.oracles import ORACLES, OracleFinding, judge
 from isthmus.trace.properties import PROPERTIES, Mistake, Property
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def why(mistake: Mistake) -> str:
     return f"{mistake.process} delivered {mistake.first} at index {mistake.first_index}, which is enough"
 
 
-def oracle(history: RunHistory, found: Finding) -> None:
+def oracle(history: RunHistory, found: OracleFinding) -> None:
     for process in history.members:
         found.checked += 1
         for message in list(process.deliveries)[MOST : MOST + 1]:

@@ -58,8 +58,8 @@ def test_a_report_of_a_violated_run(
     (tmp_path / "trace").mkdir()
     code, out = called(monkeypatch, capsys, "report", trace(tmp_path / "trace"), "--to", target, "-o", "json")
     assert code == 1
-    told = msgspec.json.decode(out)
-    assert {each["property"]: each["verdict"] for each in told["verdicts"]}["causal"] == "violated"
+    printed = msgspec.json.decode(out)
+    assert {each["property"]: each["verdict"] for each in printed["verdicts"]}["causal"] == "violated"
     text = target.read_text()
     words = " ".join(ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n")).itertext())
     assert "Violated: causal. 1 violation." in words

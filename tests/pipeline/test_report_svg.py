@@ -12,8 +12,8 @@ from isthmus.pipeline.measure.rows import bin_edges
 from isthmus.pipeline.report.charts import (
     Bar,
     Distribution,
-    Line,
     Part,
+    RateSeries,
     bar_chart,
     latency_chart,
     merged_bins,
@@ -113,7 +113,7 @@ def test_every_delivery_is_in_a_bar_of_the_histogram() -> None:
 
 @pytest.mark.parametrize("rates", [[1.0], [0.0, 0.0], [3.0, 5.5, 0.0]])
 def test_throughput_is_drawn_whatever_its_length(rates: list[float]) -> None:
-    lines = [Line(f"line {number} with a rather long name <&>", rates) for number in range(8)]
+    lines = [RateSeries(f"line {number} with a rather long name <&>", rates) for number in range(8)]
     svg = ElementTree.fromstring(throughput_chart(lines, 1_000_000, "n"))
     words = "".join(svg.itertext())
     assert all(f"line {number}" in words for number in range(8))

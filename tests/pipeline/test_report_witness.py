@@ -63,13 +63,13 @@ def test_a_cause_that_never_came_is_missing() -> None:
 
 
 def test_a_chain_that_the_audit_tells_is_drawn_message_by_message() -> None:
-    told = replace(violation("causal", "d/d", "a/a/1", "c/c/1"), chain=("a/a/1", "b/b/1", "c/c/1"))
+    witness = replace(violation("causal", "d/d", "a/a/1", "c/c/1"), chain=("a/a/1", "b/b/1", "c/c/1"))
     log = [
         *(seen("a/a", 1, "send", "a/a/1"), seen("b/b", 1, "deliver", "a/a/1"), seen("b/b", 2, "send", "b/b/1")),
         *(seen("c/c", 1, "deliver", "b/b/1"), seen("c/c", 2, "send", "c/c/1"), seen("d/d", 1, "deliver", "c/c/1")),
         seen("d/d", 2, "deliver", "a/a/1"),
     ]
-    picture = picture_of(told, log)
+    picture = picture_of(witness, log)
     assert picture.messages == ["a/a/1", "b/b/1", "c/c/1"]
     assert len(picture.arrows) == 4
     places = columns(picture)

@@ -123,8 +123,8 @@ def audited(
     chosen = sorted(audits.runs.keys() - dear)[:RUNS]
     for name in chosen:
         write_log(logs / f"{name}.shiviz", audits.runs[name])
-    code, told = isthmus(capsys, monkeypatch, "audit", logs, "--shiviz", ONE_LINE, "--keep", tmp_path / "table")
-    return Audited(code, msgspec.json.decode(told, type=Report), open_table(tmp_path / "table"), set(chosen))
+    code, printed = isthmus(capsys, monkeypatch, "audit", logs, "--shiviz", ONE_LINE, "--keep", tmp_path / "table")
+    return Audited(code, msgspec.json.decode(printed, type=Report), open_table(tmp_path / "table"), set(chosen))
 
 
 def test_logs_of_any_kind_are_read_and_judged(spark: SparkSession, audited: Audited, by_numpy: Report) -> None:
@@ -173,8 +173,8 @@ def test_the_command_exports_the_witness_of_a_violation(
     ]
     trace = write_jsonl(tmp_path / "rows.jsonl", rows)
     log = tmp_path / "witness.shiviz"
-    code, told = isthmus(capsys, monkeypatch, "shiviz", trace, "--violation", 1, "--to", log)
-    result = msgspec.json.decode(told)
+    code, printed = isthmus(capsys, monkeypatch, "shiviz", trace, "--violation", 1, "--to", log)
+    result = msgspec.json.decode(printed)
     assert code == 0
     assert (result["file"], result["run"], result["rows"], result["hosts"]) == (str(log), "r", 4, 2)
     assert (result["parser"], result["violation"]["property"]) == (PARSER, "causal")

@@ -12,7 +12,7 @@ from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Message
 from isthmus.core.wire.join import Block, LinkPdu
 from isthmus.runtime.link.connection import LinkLimits
-from isthmus.runtime.link.link import Link, LinkCallbacks
+from isthmus.runtime.link.link import LinkCallbacks, LiveLink
 from isthmus.runtime.link.links import Links
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
 from isthmus.runtime.transport.tls import LinkTls
@@ -40,7 +40,7 @@ class Gateway:
         self.when_ready: Callable[[], None] = lambda: None
         self.when_received: Callable[[Sequence[LinkPdu]], None] = self.pdus.extend
         self.links: Links
-        self.link: Link
+        self.link: LiveLink
 
     def callbacks(self) -> LinkCallbacks:
         return LinkCallbacks(self._pdus, self._up, self._down, self._ready)

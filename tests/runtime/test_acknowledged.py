@@ -73,12 +73,12 @@ def test_the_trace_has_the_stages_before_the_delivery(tmp_path: Path) -> None:
             await soon(system["p1"].stable(1))
 
     run_test(scenario())
-    told: dict[str, list[str]] = {}
+    events: dict[str, list[str]] = {}
     for event in read_trace(tmp_path).events():
         if event.origin_seq is not None:
-            told.setdefault(event.process, []).append(event.event)
+            events.setdefault(event.process, []).append(event.event)
     stages = ["receive", "pre-acknowledge", "acknowledge", "deliver"]
-    assert told == {"p1": ["send", *stages, "stable"], "p2": stages, "p3": stages}
+    assert events == {"p1": ["send", *stages, "stable"], "p2": stages, "p3": stages}
 
 
 @pytest.mark.parametrize("protocol", ["to", "po"])

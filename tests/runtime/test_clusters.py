@@ -15,7 +15,7 @@ from runtime_support import PATIENCE, end_apart, run_test, soon, until
 from isthmus.core.ids import MILLISECOND, ProcessId
 from isthmus.core.message import MAX_PAYLOAD, Addressed
 from isthmus.hierarchy.clusters.process import ClusterSettings
-from isthmus.runtime.host import Host
+from isthmus.runtime.host import SystemHost
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import site_spec
 from isthmus.runtime.systems.clusters import ClusterDriver, ClusterSite
@@ -144,7 +144,7 @@ def test_told_twice_to_stop_it_waits_for_nobody() -> None:
         here, there = shop.sites
         for driver in there.drivers.values():
             driver.kill("by the test")
-        host: Host[ClusterDriver] = Host(here.spec, stop_timeout=10 * PATIENCE)
+        host: SystemHost[ClusterDriver] = SystemHost(here.spec, stop_timeout=10 * PATIENCE)
         host.processes = here.drivers
         sender = next(iter(here.drivers.values()))
         for slot in shop.slots:

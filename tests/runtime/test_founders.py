@@ -20,7 +20,7 @@ from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address
 from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS
-from isthmus.runtime.wan.emulator import Cut, Wan
+from isthmus.runtime.wan.emulator import CutKind, Wan
 from isthmus.topology.file import parse
 
 SUSPECT_AFTER: Nanos = 300 * MILLISECOND
@@ -36,7 +36,7 @@ async def warning(child: Child) -> str:
 async def one_sided(spec: SystemSpec) -> AsyncIterator[tuple[Children, Wan, SystemSpec]]:
     """The system, and what p3 believes to be p1's address: nobody answers there until the way is mended."""
     async with await soon(Wan.start(spec.addresses[0])) as way, children(spec) as system:
-        way.cut(Cut.RESET)
+        way.cut(CutKind.RESET)
         yield system, way, replace(spec, addresses=spec.addresses | {0: way.address})
 
 

@@ -37,7 +37,7 @@ from isthmus.runtime.link.links import Links
 from isthmus.runtime.link.session import LinkOverflow
 from isthmus.runtime.link.wire import HELLO_SIZE, LinkHello, decode_hello, encode_hello
 from isthmus.runtime.transport.address import Address
-from isthmus.runtime.wan.emulator import Cut
+from isthmus.runtime.wan.emulator import CutKind
 
 IMPATIENT = QUICK._replace(dead_after=0.2)
 
@@ -87,12 +87,12 @@ def test_exactly_once_in_order_across_twenty_cuts(seed: int) -> None:
                 progress = len(valencia.pdus) + chance.randrange(60)
                 await until(lambda: madrid.link.metrics.reconnects >= cuts and len(valencia.pdus) >= progress)  # noqa: B023
                 cuts += 1
-                wan.cut(Cut.RESET)
+                wan.cut(CutKind.RESET)
                 if chance.random() < 0.5:
                     # Once more, while they try to come back.
                     wan.mend()
                     await until(lambda before=wan.accepted: wan.accepted > before)
-                    wan.cut(Cut.RESET)
+                    wan.cut(CutKind.RESET)
                 wan.mend()
             await until(lambda: not madrid.link.metrics.kept_frames and not valencia.link.metrics.kept_frames)
             for sender, receiver in ((madrid, valencia), (valencia, madrid)):
@@ -113,7 +113,7 @@ def test_what_is_sent_while_the_line_is_cut_arrives_when_it_is_mended() -> None:
         async with pair_over_a_line(limits=IMPATIENT) as (madrid, valencia, wan):
             madrid.link.send(block(1))
             await until(lambda: valencia.numbers == [1])
-            wan.cut(Cut.RESET)
+            wan.cut(CutKind.RESET)
             madrid.link.send(block(2))
             await until(lambda: madrid.events[-1] == ("down", None))
             madrid.link.send(block(3))
@@ -284,7 +284,7 @@ def test_a_link_that_is_down_keeps_so_much_and_no_more() -> None:
     async def scenario() -> None:
         limits = IMPATIENT._replace(keep=1 << 20)
         async with pair_over_a_line(limits=limits) as (madrid, valencia, wan):
-            wan.cut(Cut.RESET)
+            wan.cut(CutKind.RESET)
             await until(lambda: madrid.events[-1] == ("down", None))
             taken = 104
             for number in range(1, taken + 1):
@@ -318,7 +318,7 @@ def test_closing_lets_the_far_end_have_what_was_sent() -> None:
 def test_closing_does_not_wait_for_an_end_that_takes_nothing() -> None:
     async def scenario() -> None:
         async with pair_over_a_line() as (madrid, _, wan):
-            wan.cut(Cut.SILENT)
+            wan.cut(CutKind.SILENT)
             madrid.link.send(block(1))
             await soon(madrid.links.close(timeout=0.05))
 

@@ -19,7 +19,7 @@ from runtime_support import run_test, until
 
 from isthmus.core.codec import encode
 from isthmus.core.wire.join import Progress
-from isthmus.runtime.wan.emulator import Cut
+from isthmus.runtime.wan.emulator import CutKind
 
 IMPATIENT = QUICK._replace(dead_after=0.2)
 
@@ -34,7 +34,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_silent_line_is_down_and_comes_back() -> None:
     async def scenario() -> None:
         async with pair_over_a_line(limits=IMPATIENT) as (madrid, valencia, wan):
-            wan.cut(Cut.SILENT)
+            wan.cut(CutKind.SILENT)
             began = monotonic()
             madrid.link.send(block(1))
             await until(lambda: madrid.events[-1:] == valencia.events[-1:] == [("down", None)])
@@ -116,7 +116,7 @@ def test_a_link_is_not_ready_while_the_far_end_gets_nothing() -> None:
     async def scenario() -> None:
         async with pair_over_a_line() as (madrid, valencia, wan):
             await until(lambda: madrid.ready == 1)
-            wan.cut(Cut.SILENT)
+            wan.cut(CutKind.SILENT)
             sent = 0
 
             def produce() -> None:

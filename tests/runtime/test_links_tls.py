@@ -33,7 +33,7 @@ from isthmus.core.wire.join import Block
 from isthmus.runtime.link.wire import LinkHello, encode_hello
 from isthmus.runtime.transport.address import Address
 from isthmus.runtime.transport.tls import LinkTls, TlsUnusable
-from isthmus.runtime.wan.emulator import Cut
+from isthmus.runtime.wan.emulator import CutKind
 
 NAMES = {"madrid": "isthmus://madrid/g1", "valencia": "isthmus://valencia/g1"}
 
@@ -153,7 +153,7 @@ def test_exactly_once_across_cuts_with_tls(site: Site) -> None:
             for cuts in range(5):
                 progress = len(valencia.pdus) + 17 * cuts
                 await until(lambda: madrid.link.metrics.reconnects >= cuts and len(valencia.pdus) >= progress)  # noqa: B023
-                wan.cut(Cut.RESET)
+                wan.cut(CutKind.RESET)
                 wan.mend()
             await until(lambda: madrid.link.metrics.reconnects >= 5 and not madrid.link.metrics.kept_frames)
             assert valencia.numbers == list(range(1, sent + 1))

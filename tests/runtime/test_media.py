@@ -218,13 +218,13 @@ def test_a_hub_hangs_up_on_who_talks_nonsense_or_for_others() -> None:
 def test_who_loses_the_hub_is_told() -> None:
     async def scenario() -> None:
         hall = await hub_hall()
-        told: list[str] = []
+        reasons: list[str] = []
         for end in hall.ends:
-            end.on_lost = told.append
+            end.on_lost = reasons.append
         assert hall.hub is not None
         hall.hub.close()
-        await until(lambda: len(told) == 4)
-        assert all("lost the hub" in why for why in told)
+        await until(lambda: len(reasons) == 4)
+        assert all("lost the hub" in why for why in reasons)
         await hall.close()
 
     run_test(scenario())

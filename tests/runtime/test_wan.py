@@ -24,7 +24,7 @@ import isthmus
 from isthmus.core.ids import MILLISECOND, SECOND
 from isthmus.runtime.problems import AddressInUse
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
-from isthmus.runtime.wan.emulator import Cut, Wan
+from isthmus.runtime.wan.emulator import CutKind, Wan
 from isthmus.runtime.wan.line import QUEUE
 
 MBIT = 1_000_000
@@ -266,7 +266,7 @@ def test_a_silent_cut_lets_nothing_pass_and_loses_nothing() -> None:
             data = Random(1).randbytes(400_000)
             sending = asyncio.ensure_future(caller.say(data))
             received = await target.hear(100_000)
-            here.wan.cut(Cut.SILENT)
+            here.wan.cut(CutKind.SILENT)
             received += target.has_heard()
             await target.say(b"not now")
             assert await target.hears_nothing_for_a_while()
@@ -302,7 +302,7 @@ def test_a_reset_cut_resets_both_sides_and_refuses_callers_until_mended() -> Non
         async with place(delay=20 * MILLISECOND) as here:
             caller, target = await here.pair()
             await caller.say(b"lost")
-            here.wan.cut(Cut.RESET)
+            here.wan.cut(CutKind.RESET)
             assert await caller.is_reset()
             assert await target.is_reset()
             with pytest.raises(ConnectionRefusedError):
@@ -319,14 +319,14 @@ def test_a_cut_of_one_kind_can_become_one_of_the_other() -> None:
     async def scenario() -> None:
         async with place() as here:
             caller, target = await here.pair()
-            here.wan.cut(Cut.SILENT)
-            here.wan.cut(Cut.RESET)
+            here.wan.cut(CutKind.SILENT)
+            here.wan.cut(CutKind.RESET)
             assert await caller.is_reset()
             assert await target.is_reset()
-            here.wan.cut(Cut.SILENT)
+            here.wan.cut(CutKind.SILENT)
             waiting = await here.call()
             await waiting.say(b"x")
-            assert here.wan.is_cut is Cut.SILENT
+            assert here.wan.is_cut is CutKind.SILENT
             here.wan.mend()
             here.wan.mend()
             assert await (await here.answer()).hear(1) == b"x"

@@ -18,7 +18,7 @@ from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.checks.acknowledged import out_of_turn
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
-from isthmus.simulator.media import FlowWatch, Medium, MediumName
+from isthmus.simulator.media import FlowWatch, MediumName, SimulatedMedium
 from isthmus.simulator.network import Network
 from isthmus.simulator.run import Run, promised
 from isthmus.simulator.systems.table import expected
@@ -34,8 +34,8 @@ def network(loss: float = 0.0) -> Network:
     return Network(Random(1), Uniform(MILLISECOND, 9 * MILLISECOND), None, NetworkFaults(loss=loss), Sometimes())
 
 
-def medium(name: MediumName, loss: float = 0.0, speed: int | None = None) -> Medium:
-    return Medium(name, network(loss), Random(2), speed, 8)
+def medium(name: MediumName, loss: float = 0.0, speed: int | None = None) -> SimulatedMedium:
+    return SimulatedMedium(name, network(loss), Random(2), speed, 8)
 
 
 def pdu(sender: int, number: int, view: int = 1, stamp: tuple[int, ...] = (1, 1, 1, 1, 9), data: bool = False) -> Batch:
@@ -89,7 +89,7 @@ def test_a_medium_takes_its_time() -> None:
 
 def test_a_cut_line_is_a_loss_on_a_medium_too() -> None:
     below = network()
-    one = Medium("1C", below, Random(2), None, 8)
+    one = SimulatedMedium("1C", below, Random(2), None, 8)
     below.cut(0, 2)
     assert {entity for entity, _ in one.carry(0, EVERYBODY, pdu(0, 1), 0)} == {0, 1, 3}
 

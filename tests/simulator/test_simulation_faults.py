@@ -20,12 +20,12 @@ from isthmus.simulator.faults.plan import (
     draw_link_cuts,
     draw_plan,
 )
-from isthmus.topology.read.simulation import Faults, Network
+from isthmus.topology.read.simulation import Faults, NetworkModel
 
 SLOTS = (10, 11, 12, 13, 14, 15)
 EVERYTHING = Faults(crashes=3, partitions=2, cuts=2, slow=1, joins=2, leaves=1)
 SWARM = Faults(crashes=3, partitions=2, cuts=2, slow=1, joins=2, leaves=1, swarm=True)
-BAD_LINES = Network(loss=0.1, duplication=0.05, reordering=0.2)
+BAD_LINES = NetworkModel(loss=0.1, duplication=0.05, reordering=0.2)
 KINDS = ("crashes", "partitions", "cuts", "slow", "rejoins", "leaves")
 SUSPECT_AFTER = 200 * MILLISECOND
 
@@ -63,7 +63,7 @@ def test_a_swarm_leaves_every_kind_out_of_about_every_other_run_and_never_exceed
 
 def test_a_table_without_faults_gives_an_empty_plan() -> None:
     for faults in (Faults(), Faults(swarm=True)):
-        assert draw_plan(Random(1), faults, Network(), SLOTS, SECOND, SUSPECT_AFTER) == FaultPlan()
+        assert draw_plan(Random(1), faults, NetworkModel(), SLOTS, SECOND, SUSPECT_AFTER) == FaultPlan()
 
 
 def test_plans_name_slots_of_the_system_and_times_of_the_run() -> None:

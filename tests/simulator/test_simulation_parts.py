@@ -3,7 +3,7 @@
 from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.runtime.site import site_spec
 from isthmus.runtime.transport.address import Address
-from isthmus.simulator.campaign import Player
+from isthmus.simulator.campaign import SimulationPlayer
 from isthmus.simulator.run import Run
 from isthmus.topology.file import parse
 
@@ -80,7 +80,7 @@ def test_a_real_site_records_under_the_run_of_its_part() -> None:
 
 
 def test_a_campaign_audits_every_part_as_a_run() -> None:
-    account = play_seeds(Player((FOREST, "forest.toml")), [1, 2])
+    account = play_seeds(SimulationPlayer((FOREST, "forest.toml")), [1, 2])
     assert not account.failures
     assert account.verdicts["agreement"] == {"holds": 4}
     assert account.verdicts["total"] == {"holds": 2}

@@ -12,7 +12,7 @@ from typing import Self
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.group import Ack, Leave
+from isthmus.core.wire.group import Ack, LeaveRequest
 from isthmus.core.wire.pdu import Pdu
 
 VIEW = 1
@@ -67,7 +67,7 @@ class FloodMember:
                 if source in self.acked and pdu.received > self.acked[source]:
                     self.acked[source] = pdu.received
                     self.retry_at = now + self.retry
-            elif type(pdu) is Leave:
+            elif type(pdu) is LeaveRequest:
                 self.peers = tuple(peer for peer in self.peers if peer != source)
                 self.acked.pop(source, None)
         self.received[source] = received
@@ -84,7 +84,7 @@ class FloodMember:
         if not unstable:
             self.retry_at = None
             if self.leaving:
-                out.sends.append((self.peers, Leave(VIEW)))
+                out.sends.append((self.peers, LeaveRequest(VIEW)))
                 out.stopped = "left"
 
     def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:

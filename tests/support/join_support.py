@@ -9,7 +9,7 @@ their execution:
     link 0: block 1 #4 p1/2      a word over a link
 
 `2@g1` is the second epoch, opened by g1; `1` is the first of all. `p1/3` is message 3 of p1, and `#4`
-the number that a join gives it. The words of PDUs are read as they are written (`Names.link_pdu`, `Names.site_pdu`).
+the number that a join gives it. The words of PDUs are read as they are written (`Names.link_pdu`, `Names.fellow_pdu`).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from isthmus.core.wire.join import (
     Block,
     Broken,
     Confirm,
+    FellowAssign,
+    FellowBegin,
+    FellowBroken,
+    FellowCaughtUp,
+    FellowConfirm,
+    FellowFree,
+    FellowFreeze,
+    FellowFrozen,
+    FellowLink,
+    FellowOpen,
+    FellowPdu,
+    FellowProgress,
+    FellowResume,
+    FellowState,
     LinkPdu,
     Open,
     Progress,
     Resume,
-    SiteAssign,
-    SiteBegin,
-    SiteBroken,
-    SiteCaughtUp,
-    SiteConfirm,
-    SiteFree,
-    SiteFreeze,
-    SiteFrozen,
-    SiteLink,
-    SiteOpen,
-    SitePdu,
-    SiteProgress,
-    SiteResume,
-    SiteState,
 )
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.outgoing import Run
@@ -169,74 +169,74 @@ class Names:
         assert kind in ("open", "broken")
         return Open(epoch) if kind == "open" else Broken(epoch)
 
-    def site_pdu(self, text: str, join: int = 0) -> SitePdu:
+    def fellow_pdu(self, text: str, join: int = 0) -> FellowPdu:
         kind, words, more = _read(text)
         links = [int(word) for word in more["link"] if word.isdigit()]
         base = int((more["base"] or ["0"])[0])
         final, handed = self.marks(more["behind"]), self.marks(more["handed"])
         if text == "caught up":
-            return SiteCaughtUp(join)
+            return FellowCaughtUp(join)
         if kind == "confirm":
-            return SiteConfirm(join, self.marks(words))
+            return FellowConfirm(join, self.marks(words))
         if text.startswith("link "):
             number, state = text.split()[1:]
-            return SiteLink(join, int(number), state == "up")
+            return FellowLink(join, int(number), state == "up")
         epoch = self.epoch(words[0])
-        makers: Mapping[str, Callable[[], SitePdu]] = {
-            "open": lambda: SiteOpen(join, epoch),
-            "resume": lambda: SiteResume(join, epoch, final, list(map(int, more["by"]))),
-            "broken": lambda: SiteBroken(join, epoch),
-            "free": lambda: SiteFree(join, epoch, links[0]),
-            "assign": lambda: SiteAssign(join, epoch, int(words[1][1:]), links[0], self.runs(words[2:])),
-            "progress": lambda: SiteProgress(join, epoch, int(words[1][1:])),
-            "freeze": lambda: SiteFreeze(join, epoch),
-            "frozen": lambda: SiteFrozen(join, epoch, self.epoch(more["begun"][0]), final, base, handed),
-            "begin": lambda: SiteBegin(join, epoch, final, base),
+        makers: Mapping[str, Callable[[], FellowPdu]] = {
+            "open": lambda: FellowOpen(join, epoch),
+            "resume": lambda: FellowResume(join, epoch, final, list(map(int, more["by"]))),
+            "broken": lambda: FellowBroken(join, epoch),
+            "free": lambda: FellowFree(join, epoch, links[0]),
+            "assign": lambda: FellowAssign(join, epoch, int(words[1][1:]), links[0], self.runs(words[2:])),
+            "progress": lambda: FellowProgress(join, epoch, int(words[1][1:])),
+            "freeze": lambda: FellowFreeze(join, epoch),
+            "frozen": lambda: FellowFrozen(join, epoch, self.epoch(more["begun"][0]), final, base, handed),
+            "begin": lambda: FellowBegin(join, epoch, final, base),
         }
         return makers[kind]()
 
-    def show(self, pdu: LinkPdu | SitePdu) -> str:
+    def show(self, pdu: LinkPdu | FellowPdu) -> str:
         match pdu:
             case Block(epoch, first, messages, after):
                 number = f"#{first}" if first else ""
                 parts = ["block", self.show_epoch(epoch), number, self.show_messages(messages)]
                 return _join(*parts, after=self.show_marks(after))
-            case Progress() | SiteProgress():
+            case Progress() | FellowProgress():
                 return f"progress {self.show_epoch(pdu.epoch)} #{pdu.received}"
-            case Confirm() | SiteConfirm():
+            case Confirm() | FellowConfirm():
                 return _join("confirm", self.show_marks(pdu.marks))
-            case Open() | SiteOpen():
+            case Open() | FellowOpen():
                 return f"open {self.show_epoch(pdu.epoch)}"
-            case Broken() | SiteBroken():
+            case Broken() | FellowBroken():
                 return f"broken {self.show_epoch(pdu.epoch)}"
             case Resume(epoch, final):
                 return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final))
-            case SiteResume(_, epoch, final, links):
+            case FellowResume(_, epoch, final, links):
                 by = " ".join(map(str, links))
                 return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final), by=by)
-            case SiteLink(_, link, up):
+            case FellowLink(_, link, up):
                 return f"link {link} {'up' if up else 'down'}"
-            case SiteFree(_, epoch, link):
+            case FellowFree(_, epoch, link):
                 return f"free {self.show_epoch(epoch)} link {link}"
-            case SiteAssign(_, epoch, first, link, runs):
+            case FellowAssign(_, epoch, first, link, runs):
                 return f"assign {self.show_epoch(epoch)} #{first} {self.show_runs(runs)} link {link}"
-            case SiteFreeze(_, epoch):
+            case FellowFreeze(_, epoch):
                 return f"freeze {self.show_epoch(epoch)}"
-            case SiteFrozen(_, epoch, begun, final, base, handed):
+            case FellowFrozen(_, epoch, begun, final, base, handed):
                 return _join(
                     f"frozen {self.show_epoch(epoch)} begun {self.show_epoch(begun)}",
                     behind=self.show_marks(final),
                     base=str(base),
                     handed=self.show_marks(handed),
                 )
-            case SiteBegin(_, epoch, final, base):
+            case FellowBegin(_, epoch, final, base):
                 return _join(f"begin {self.show_epoch(epoch)}", behind=self.show_marks(final), base=str(base))
-            case SiteState():
+            case FellowState():
                 return f"state of view {pdu.view}" + ("" if pdu.last else ", more follows")
-            case SiteCaughtUp():
+            case FellowCaughtUp():
                 return "caught up"
             case _:
-                return type(pdu).__name__.lower()
+                return pdu.__struct_config__.tag
 
 
 def _read(text: str) -> tuple[str, list[str], dict[str, list[str]]]:
@@ -298,9 +298,9 @@ class Desk:
         pdus = [self.names.link_pdu(each) if isinstance(each, str) else each for each in words]
         return self._done(self.gateway.from_link, link, pdus)
 
-    def site(self, source: str, *words: str | SitePdu, join: int = 0) -> list[str]:
-        pdus = [self.names.site_pdu(each, join) if isinstance(each, str) else each for each in words]
-        return self._done(self.gateway.from_site, self.names.id(source), pdus)
+    def fellow(self, source: str, *words: str | FellowPdu, join: int = 0) -> list[str]:
+        pdus = [self.names.fellow_pdu(each, join) if isinstance(each, str) else each for each in words]
+        return self._done(self.gateway.from_fellow, self.names.id(source), pdus)
 
     def up(self, link: int, peer: str) -> list[str]:
         return self._done(self.gateway.link_up, link, self.names.id(peer))
@@ -326,7 +326,7 @@ class Desk:
         if self.out.relays:
             lines.append("relay " + self.names.show_messages(self.out.relays))
         lines += [f"finish {name(sender)} {number}" for sender, number in self.out.confirms]
-        for destinations, pdu in self.out.site:
+        for destinations, pdu in self.out.to_fellows:
             where = f" of join {pdu.join}" if pdu.join else ""
             lines += [f"to {name(each)}: {show(pdu)}{where}" for each in destinations]
         lines += [f"link {link}: {show(pdu)}" for link, pdu in self.out.links if not self._says_nothing(link, pdu)]
@@ -337,9 +337,9 @@ class Desk:
         resumed = [each.epoch for other, each in self.out.links if other == link and isinstance(each, Resume)]
         return isinstance(pdu, Broken) and pdu.epoch + 1 in resumed
 
-    def states(self) -> list[SiteState]:
+    def states(self) -> list[FellowState]:
         """What the last input had it say to newcomers."""
-        return [pdu for _, pdu in self.out.site if isinstance(pdu, SiteState)]
+        return [pdu for _, pdu in self.out.to_fellows if isinstance(pdu, FellowState)]
 
 
 class Scene:
@@ -351,7 +351,7 @@ class Scene:
     def __init__(self, topology: Topology, *names: str) -> None:
         self.desks = {name: Desk(topology, name) for name in names}
         self.ends = [(link.near.process, link.far.process) for link in all_links(topology)]
-        self.words: list[tuple[str, str, SitePdu]] = []
+        self.words: list[tuple[str, str, FellowPdu]] = []
         self.wires: list[tuple[int, str, LinkPdu]] = []
         self.broadcasts: dict[str, list[str]] = {name: [] for name in names}
         self.delivered: dict[str, list[str]] = {}
@@ -363,7 +363,7 @@ class Scene:
         out, names = desk.out, desk.names
         if out.relays:
             self.broadcasts[name].append(names.show_messages(out.relays))
-        self.words += [(name, names.name(to), pdu) for destinations, pdu in out.site for to in destinations]
+        self.words += [(name, names.name(to), pdu) for destinations, pdu in out.to_fellows for to in destinations]
         for link, pdu in out.links:
             near, far = self.ends[link]
             self.wires.append((link, far if name.partition("+")[0] == near else near, pdu))
@@ -382,7 +382,7 @@ class Scene:
         while self.words:
             source, to, pdu = self.words.pop(0)
             if to in self.desks:
-                self.do(to, "site", source, pdu)
+                self.do(to, "fellow", source, pdu)
 
     def carry(self, *links: int) -> None:
         """Carry what is on these links until they are empty, and the words that it causes."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from isthmus.lab.holes import load_holes
-from isthmus.simulator.run import Outcome
+from isthmus.simulator.run import RunOutcome
 
 ROOT = Path(__file__).parents[2]
 HOLES = load_holes(ROOT / "tests" / "known-holes.toml")
 
 
-def news(outcomes: Iterable[Outcome], name: str = "") -> list[str]:
+def news(outcomes: Iterable[RunOutcome], name: str = "") -> list[str]:
     """The failing runs that no entry of the list explains, in words; how many it does explain is printed."""
     found = []
     for outcome in outcomes:

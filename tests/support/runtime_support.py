@@ -14,7 +14,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.driver.recorder import LiveRecorder
-from isthmus.runtime.host import Host
+from isthmus.runtime.host import SystemHost
 from isthmus.runtime.loop import run
 from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 from isthmus.runtime.transport.address import LOOPBACK, Address, address_of, listen
@@ -65,7 +65,9 @@ async def end_apart(sites: Sequence[AddressedSite[Any]], linger: float) -> list[
 
     Returns what had not arrived when time was up.
     """
-    hosts: list[Host[AddressedDriver[Any]]] = [Host(site.spec, stop_timeout=PATIENCE, linger=linger) for site in sites]
+    hosts: list[SystemHost[AddressedDriver[Any]]] = [
+        SystemHost(site.spec, stop_timeout=PATIENCE, linger=linger) for site in sites
+    ]
     for host, site in zip(hosts, sites, strict=True):
         host.processes = site.drivers
     await asyncio.gather(*(host.end() for host in hosts))

@@ -11,9 +11,9 @@ from example_files import EXAMPLES, example_file
 from isthmus.core.ids import MILLISECOND, SECOND, ProcessName
 from isthmus.topology.check.rules import check
 from isthmus.topology.file import load, parse
-from isthmus.topology.model import Address, Topology
-from isthmus.topology.problem import Report
-from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork, Network, Simulation, Uniform
+from isthmus.topology.model import BaseAddress, Topology
+from isthmus.topology.problem import Problems
+from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork, NetworkModel, Simulation, Uniform
 from isthmus.topology.read.topology import read_topology
 from isthmus.topology.wiring import all_links, forwardings, links, path_links
 
@@ -140,7 +140,7 @@ def test_clients_of_a_broker_that_nobody_lists_have_a_way_out() -> None:
     broker = '[systems.b]\nkind = "nats"\nurl = "nats://127.0.0.1"\nstream = "s"\ngateways = 1\n'
     group = '[systems.a]\nkind = "embedded"\norder = "fifo"\nprocesses = ["p"]\ngateways = 1\n'
     text = group + broker + '[[joins]]\nbetween = ["a", "b"]\norder = "fifo"'
-    topology = read_topology(Report("t.toml"), tomllib.loads(text))  # `parse` refuses what nothing can run yet
+    topology = read_topology(Problems("t.toml"), tomllib.loads(text))  # `parse` refuses what nothing can run yet
     assert routes(topology) == [("a/g1", "b/g1", ["a/p"]), ("b/g1", "a/g1", ["b/*"])]
 
 
@@ -180,7 +180,7 @@ def test_the_promise_is_that_of_the_weakest_join() -> None:
 
 def test_members_listen_on_consecutive_ports() -> None:
     madrid = load(example_file("two-sites")).system("madrid").address
-    assert madrid == Address("127.0.0.1", 7400)
+    assert madrid == BaseAddress("127.0.0.1", 7400)
     assert str(madrid.plus(5)) == "127.0.0.1:7405"
     assert load(example_file("chain")).system("madrid").address is None
     text = '[systems.a]\nkind = "embedded"\norder = "fifo"\nprocesses = ["p"]\naddress = "[::1]:80"'
@@ -229,7 +229,7 @@ def test_the_simulation_table_is_read_in_full() -> None:
     assert simulation.duration == 500 * MILLISECOND
     assert (workload.rate, workload.minimum_size, workload.maximum_size, workload.burst) == (7.0, 10, 20, 3)
     assert (workload.reply, workload.reply_depth, workload.senders) == (0.5, 2, (ProcessName("a", "p"),))
-    assert simulation.network == Network(
+    assert simulation.network == NetworkModel(
         delay=Exponential(2 * MILLISECOND), bandwidth=10**9, loss=0.1, duplication=0.2, reordering=0.3
     )
     assert simulation.links == LinkNetwork(delay=Uniform(MILLISECOND, 2 * MILLISECOND), bandwidth=None)

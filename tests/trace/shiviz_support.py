@@ -58,7 +58,7 @@ def read(text: str | bytes, parser: str = "", delimiter: str = "") -> tuple[list
     return rows, sorted(bad)
 
 
-def told(rows: list[Event]) -> list[str]:
+def in_words(rows: list[Event]) -> list[str]:
     """Rows in short: `b deliver a/1`."""
     texts = []
     for each in rows:

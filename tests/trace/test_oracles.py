@@ -82,7 +82,7 @@ def only_the_previous_send(history: RunHistory) -> list[list[int]]:
     return [causes[:1] for causes in causality.direct_causes(history)]
 
 
-def direct_causes_everywhere(found: oracles.Finding, process: Any, pasts: Any) -> None:
+def direct_causes_everywhere(found: oracles.OracleFinding, process: Any, pasts: Any) -> None:
     causes = causality.direct_causes(found.history)
     for message, index in process.deliveries.items():
         for cause in causes[message]:

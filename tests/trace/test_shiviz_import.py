@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shiviz_support import DEFAULT, GOVECTOR, read, told
+from shiviz_support import DEFAULT, GOVECTOR, in_words, read
 
 from isthmus.trace.schema import problem
 from isthmus.trace.shiviz import log as shiviz_log
@@ -61,7 +61,7 @@ def test_a_documented_expression_reads_its_log(parser: str, entry: str) -> None:
         text += entry.format(host=host, clock=written, event=event, escaped=written.replace('"', '\\"'))
     rows, bad = read(text, parser)
     assert not bad
-    assert sorted(told(rows)) == sorted(A_SIDE + PING_PONG)
+    assert sorted(in_words(rows)) == sorted(A_SIDE + PING_PONG)
     assert {each.note for each in rows if each.event != "start"} == {"sends", "receives", "answers", "is happy"}
     assert {each.system for each in rows} == {"shiviz"}
     assert {each.time_ns for each in rows} == {1456966522871394967 if "timestamp" in parser else 0}
@@ -123,7 +123,7 @@ def test_groups_with_the_names_of_columns_are_taken_at_their_word() -> None:
     lines = ["start", "send s/a/1 at 7", "explode", "deliver s/a/one", "end"]
     text = "".join(f's/a {{"s/a":{number}}} {line}\n' for number, line in enumerate(lines, 1))
     rows, bad = read(text, parser)
-    assert told(rows) == ["a0 start", "a1 send a/1 to ", "a4 end"]
+    assert in_words(rows) == ["a0 start", "a1 send a/1 to ", "a4 end"]
     assert [each.time_ns for each in rows] == [0, 7, 0]
     assert bad == [(3, "Invalid enum value 'explode' - at `$.event`"), (4, "`origin_seq` is not JSON: one")]
 
@@ -187,7 +187,7 @@ def test_an_event_may_deliver_several_messages_and_send_one() -> None:
     text = 's\na {"a":1}\ns\nb {"b":1}\nboth\nc {"a":1,"b":1,"c":1}\nr\nd {"a":1,"b":1,"c":1,"d":1}\n'
     rows, bad = read(text, DEFAULT)
     assert not bad
-    assert told(rows)[4:] == [
+    assert in_words(rows)[4:] == [
         "c0 start", "c1 deliver a/1", "c2 deliver b/1", "c3 send c/1 to d", "d0 start", "d1 deliver c/1",
     ]  # fmt: skip
 
@@ -232,13 +232,13 @@ def test_what_stands_around_an_entry_on_its_own_lines_is_not_reported() -> None:
     rows, bad = read(
         '[INFO] <a {"a":1}\nx> done\n\n[INFO] <a {"a":2}\ny> and <b {"b":1,"a":2}\nz> done\nlost\n', parser
     )
-    assert told(rows) == ["a0 start", "a1 send a/2 to b", "b0 start", "b1 deliver a/2"]
+    assert in_words(rows) == ["a0 start", "a1 send a/2 to b", "b0 start", "b1 deliver a/2"]
     assert bad == [(7, "a line in which the parser expression finds no entry")]
 
 
 def test_an_entry_that_is_too_long_is_left_out_and_the_next_one_counts() -> None:
     rows, bad = read("x" * 300_000 + '\na {"a":1}\n\n' + GOOD, DEFAULT)
-    assert told(rows) == ["a0 start"]
+    assert in_words(rows) == ["a0 start"]
     assert bad == [
         (1, "an entry longer than 262144 characters"),
         (2, "a line in which the parser expression finds no entry"),
@@ -249,7 +249,7 @@ def test_of_two_entries_that_claim_one_place_neither_counts() -> None:
     rows, bad = read('x\na {"a":1}\ny\na {"a":2}\nz\na {"a":2}\nr\nb {"b":1,"a":2}\n', DEFAULT)
     words = "two different entries claim to be event 2 of host 'a', so neither counts"
     assert bad == [(3, words), (5, words)]
-    assert told(rows) == ["a0 start", "b0 start", "b1 deliver a/2"]
+    assert in_words(rows) == ["a0 start", "b0 start", "b1 deliver a/2"]
 
 
 def test_two_entries_that_each_come_after_the_other_do_not_count() -> None:
@@ -258,13 +258,13 @@ def test_two_entries_that_each_come_after_the_other_do_not_count() -> None:
         (1, "this entry and the one of line 3 each claim to come after the other"),
         (3, "this entry and the one of line 1 each claim to come after the other"),
     ]
-    assert told(rows) == ["a2 deliver b/1"]
+    assert in_words(rows) == ["a2 deliver b/1"]
 
 
 def test_a_clock_may_speak_of_events_that_are_not_in_the_log() -> None:
     rows, bad = read('x\na {"a":1,"gone":7}\n', DEFAULT)
     assert not bad
-    assert told(rows) == ["a0 start", "a1 deliver gone/7"]
+    assert in_words(rows) == ["a0 start", "a1 deliver gone/7"]
     assert rows[1].destinations == ("shiviz/a",)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, Staged, View
+from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox, Staged, View
 from isthmus.core.ids import Directory, ProcessName
 from isthmus.core.message import Addressed, Batch, Message
 from isthmus.core.wire.clusters import Hop
@@ -69,7 +69,9 @@ def test_a_delivery_carries_its_share_of_what_its_batch_brought_besides_payloads
 
 def test_a_message_for_some_carries_what_came_with_it() -> None:
     hop = Hop(0, 1, (), LETTER)
-    rows = Recorded().step(addressed=[Delivered(LETTER, hop), Delivered(LETTER, BATCH), Delivered(LETTER, None)])
+    rows = Recorded().step(
+        addressed=[AddressedDelivery(LETTER, hop), AddressedDelivery(LETTER, BATCH), AddressedDelivery(LETTER, None)]
+    )
     assert [row.control_bytes for row in rows] == [len(body_of(hop)) - 4, (len(body_of(BATCH)) - 10) // 2, 0]
     assert all((row.event, row.destinations) == ("deliver", ("madrid/p1",)) for row in rows)
 

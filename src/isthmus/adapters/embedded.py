@@ -33,7 +33,7 @@ from isthmus.core.endpoint import OrderName, View
 from isthmus.core.ids import Directory, ProcessName, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.runtime.driver.member import MemberDriver
-from isthmus.runtime.host import Host, start_all
+from isthmus.runtime.host import SystemHost, start_all
 from isthmus.runtime.loop import run
 from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.systems.members import MemberFactory, group_member, provide_medium, start_member
@@ -269,7 +269,7 @@ async def run_child(child: Child) -> list[str]:
     else:
         listener = listen(spec.addresses[slot_of(process)])
     discard: OnBatch | None = None if application else lambda batch: None
-    host: Host[MemberDriver] = Host(spec, together=child.together, stop_timeout=child.stop_timeout)
+    host: SystemHost[MemberDriver] = SystemHost(spec, together=child.together, stop_timeout=child.stop_timeout)
     starting = start_member(spec, process, listener, on_batch=discard, joining=child.joining)
     await host.start({child.process: starting})
     driver = host.processes[child.process]

@@ -22,7 +22,7 @@ from isthmus.trace.schema import TraceError, printable
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from isthmus.pipeline.follow.record import Batch, Summary
+    from isthmus.pipeline.follow.record import BatchFindings, Summary
     from isthmus.trace.schema import Verdict
 
 _MOST_RUNS = 20
@@ -131,7 +131,7 @@ class _Human:
         if self._status is not None:
             self._status.stop()
 
-    def batch(self, batch: Batch, summary: Summary) -> None:
+    def batch(self, batch: BatchFindings, summary: Summary) -> None:
         for bad in batch.bad_rows:
             err.print(printable(f"quarantined: {bad}"), markup=False)
         for each in batch.violations:
@@ -191,7 +191,7 @@ class _Json:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def batch(self, batch: Batch, summary: Summary) -> None:
+    def batch(self, batch: BatchFindings, summary: Summary) -> None:
         for bad in batch.bad_rows:
             self._print("quarantined", {"why": bad})
         for violation in batch.violations:

@@ -25,7 +25,7 @@ from isthmus.cli.spark import MasterOption, MemoryOption
 
 if TYPE_CHECKING:
     from isthmus.pipeline.campaign import Progress
-    from isthmus.simulator.campaign import Player
+    from isthmus.simulator.campaign import SimulationPlayer
     from isthmus.trace.account import Account
 
 MOST_SEEDS = 100_000_000
@@ -47,12 +47,12 @@ def campaign(
 ) -> int:
     """Simulate many seeds on Spark and audit their traces in the same job. Failing seeds come with their replay."""
     from isthmus.cli.seeds import failed, holes_of, mistake_of, result_of, show, simulated
-    from isthmus.simulator.campaign import Player
+    from isthmus.simulator.campaign import SimulationPlayer
 
     wanted = seeds_of(seeds)
     loaded = simulated(topology, mutant)
     holes = holes_of(known_holes)
-    player = Player((topology.read_text(), str(topology)), mistake_of(mutant))
+    player = SimulationPlayer((topology.read_text(), str(topology)), mistake_of(mutant))
     account, seconds = _run(player, wanted, trace, master, memory)
     speed = account.runs / seconds
     result = result_of(account, loaded, topology, mutant, holes)
@@ -85,7 +85,9 @@ def seeds_of(text: str) -> range:
     return range(first, last + 1)
 
 
-def _run(player: Player, seeds: range, trace: Path | None, master: str | None, memory: str) -> tuple[Account, float]:
+def _run(
+    player: SimulationPlayer, seeds: range, trace: Path | None, master: str | None, memory: str
+) -> tuple[Account, float]:
     from isthmus.pipeline.session import require_packages
 
     require_packages()

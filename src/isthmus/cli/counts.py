@@ -13,7 +13,7 @@ from isthmus.core.ids import MILLISECOND
 from isthmus.drawing.line_chart import line_chart
 
 if TYPE_CHECKING:
-    from isthmus.lab.counts.table import Row, Section, Unit
+    from isthmus.lab.counts.table import CountRow, Section, Unit
 
 
 def counts(
@@ -39,7 +39,7 @@ def counts(
     chosen = [known[name] for name in dict.fromkeys(names)] if names else list(SECTIONS)
     counted = [(section, section.count()) for section in tracked(chosen, len(chosen), "counting")]
     if plot is not None:
-        title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {clusters.FIGURE_7_SITES})"
+        title = f"Message arrival rates at coordinators versus b (cluster, Fig. 7; n = {clusters.FIGURE_7_SENDERS})"
         _write("--plot", plot, line_chart(title, "b, clusters of layer 1", "λ", clusters.figure_7()))
     if plot_headers is not None:
         title = "Header bytes of one message over all its hops, in an idle system"
@@ -62,7 +62,7 @@ def _write(option: str, file: Path, chart: str) -> None:
         fail(f"{option} {file}: {error.strerror or error}; choose a file that can be written")
 
 
-def _result(section: Section, rows: list[Row]) -> dict[str, Any]:
+def _result(section: Section, rows: list[CountRow]) -> dict[str, Any]:
     return {
         "name": section.name,
         "what": section.what,
@@ -84,7 +84,7 @@ def _result(section: Section, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _print(section: Section, rows: list[Row]) -> None:
+def _print(section: Section, rows: list[CountRow]) -> None:
     from isthmus.lab.counts.table import HEARTBEAT
 
     unit = "ms" if rows[0].unit == "nanoseconds" else rows[0].unit
@@ -108,7 +108,7 @@ def _print(section: Section, rows: list[Row]) -> None:
     out.print()
 
 
-def _print_beside(title: str, rows: list[Row]) -> None:
+def _print_beside(title: str, rows: list[CountRow]) -> None:
     """What the paper prints, what is exact, what was counted."""
     listing = table(title, "setting", "printed", "exact", "counted", "")
     for row in rows:
@@ -133,7 +133,7 @@ def _print_verdict(rows: int, wrong: int) -> None:
         out.print(f"all {rows} counts are as the formulas say", style="green")
 
 
-def _relation(row: Row) -> str:
+def _relation(row: CountRow) -> str:
     return ">" if row.above else "="
 
 

@@ -20,7 +20,7 @@ from isthmus.cli.spark import COLOURS
 from isthmus.pipeline.problems import SparkProblem, refuse_target
 
 if TYPE_CHECKING:
-    from isthmus.lab.benchmarks.failover import Figures
+    from isthmus.lab.benchmarks.failover import FailoverFigures
     from isthmus.lab.demonstration import Throughput
     from isthmus.lab.harness.sites import JoinedSites
     from isthmus.trace.schema import Report
@@ -33,7 +33,7 @@ class Result(Struct, frozen=True):
 
     line: str
     throughput: list[Throughput]
-    figures: Figures
+    figures: FailoverFigures
     verdicts: list[object]
     violations: list[object]
     report: str | None
@@ -153,7 +153,7 @@ def print_throughput(throughput: list[Throughput]) -> None:
     out.print(listing)
 
 
-def print_figures(figures: Figures) -> None:
+def print_figures(figures: FailoverFigures) -> None:
     listing = table("figures", "what", "measured")
     listing.add_row("messages sent", f"{figures.messages:,}")
     listing.add_row("deliveries at application processes", f"{figures.deliveries:,}")

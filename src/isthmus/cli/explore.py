@@ -14,7 +14,7 @@ from isthmus.topology.read.exploration import MAX_CRASHES, MAX_SENDS, MAX_STATES
 
 if TYPE_CHECKING:
     from isthmus.explorer.scenario import Scenario
-    from isthmus.explorer.search import Outcome
+    from isthmus.explorer.search import SearchOutcome
 
 
 def explore_topology(
@@ -59,7 +59,7 @@ def explore_topology(
     return _tell(_result(topology, loaded, scenario, outcome), outcome, output)
 
 
-def _tell(result: dict[str, Any], outcome: Outcome, output: Output) -> int:
+def _tell(result: dict[str, Any], outcome: SearchOutcome, output: Output) -> int:
     if output is Output.JSON:
         print_json(result)
     else:
@@ -67,7 +67,7 @@ def _tell(result: dict[str, Any], outcome: Outcome, output: Output) -> int:
     return VIOLATED if outcome.counterexample else HOLDS
 
 
-def _result(file: Path, topology: Topology, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
+def _result(file: Path, topology: Topology, scenario: Scenario, outcome: SearchOutcome) -> dict[str, Any]:
     directory = topology.directory()
     return _outcome(file, topology, outcome, scenario.crashes) | {
         "sends": [str(directory.name(sender)) for sender in scenario.sends],
@@ -75,7 +75,7 @@ def _result(file: Path, topology: Topology, scenario: Scenario, outcome: Outcome
     }
 
 
-def _outcome(file: Path, topology: Topology, outcome: Outcome, crashes: int) -> dict[str, Any]:
+def _outcome(file: Path, topology: Topology, outcome: SearchOutcome, crashes: int) -> dict[str, Any]:
     from isthmus.explorer.limits import left_out
 
     found = outcome.counterexample
@@ -96,7 +96,7 @@ def _outcome(file: Path, topology: Topology, outcome: Outcome, crashes: int) -> 
     }
 
 
-def _print(result: dict[str, Any], outcome: Outcome) -> None:
+def _print(result: dict[str, Any], outcome: SearchOutcome) -> None:
     crashes = f", up to {result['crashes']} crashes" if result["crashes"] else ""
     heading = f"{result['topology']}: {result['promise']} order; sends: {', '.join(result['sends'])}{crashes}"
     out.print(heading, markup=False, style="bold")

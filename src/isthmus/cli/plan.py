@@ -43,17 +43,17 @@ def plan(
     for system in loaded.systems:
         if refusal := KINDS[system.kind].refusal(system):
             fail(f"{topology}: systems.{system.name} {refusal}")
-    told = load_of(loaded)
+    assumed = load_of(loaded)
     model = structs.replace(
-        told.model,
-        message_bits=told.model.message_bits if size is None else 8 * size,
-        link_delay=duration_of("--link-delay", link_delay) if link_delay is not None else told.model.link_delay,
-        link_rate=_rate("--link-rate", link_rate) if link_rate is not None else told.model.link_rate,
-        local_delay=duration_of("--local-delay", local_delay) if local_delay is not None else told.model.local_delay,
-        local_rate=_rate("--local-rate", local_rate) if local_rate is not None else told.model.local_rate,
+        assumed.model,
+        message_bits=assumed.model.message_bits if size is None else 8 * size,
+        link_delay=duration_of("--link-delay", link_delay) if link_delay is not None else assumed.model.link_delay,
+        link_rate=_rate("--link-rate", link_rate) if link_rate is not None else assumed.model.link_rate,
+        local_delay=duration_of("--local-delay", local_delay) if local_delay is not None else assumed.model.local_delay,
+        local_rate=_rate("--local-rate", local_rate) if local_rate is not None else assumed.model.local_rate,
     )
-    rates = told.rates if rate is None else dict.fromkeys(told.rates, Fraction(rate))
-    found = forecast(loaded, structs.replace(told, model=model, rates=rates))
+    rates = assumed.rates if rate is None else dict.fromkeys(assumed.rates, Fraction(rate))
+    found = forecast(loaded, structs.replace(assumed, model=model, rates=rates))
     if output is Output.JSON:
         print_json(_result(topology, found))
     else:

@@ -18,9 +18,9 @@ from isthmus.cli.run_options import MediumName
 from isthmus.core.ids import LIFE, SECOND, ProcessId
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.member import MemberDriver
-from isthmus.runtime.host import Host
+from isthmus.runtime.host import SystemHost
 from isthmus.runtime.journal import begin_life
-from isthmus.runtime.load import Broadcasting, Conversation, Load
+from isthmus.runtime.load import Broadcasting, Conversation, LoadPlan
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import Site, journal_of, site_spec
@@ -77,7 +77,7 @@ def run_site(
     seconds = duration_of("--duration", duration) / SECOND if duration else None
     if joining and not process:
         fail("--joining needs --process: the name of the one process that joins, such as p1+1")
-    load = Load(size, rate) if rate else None
+    load = LoadPlan(size, rate) if rate else None
     application: Broadcasting | Conversation
     if kind.site is not None and not system.broadcasts:
         application = Conversation(kind.site(loaded, system, spec))
@@ -91,7 +91,7 @@ async def _run(
     application: Broadcasting | Conversation,
     system: System,
     listeners: dict[str, socket],
-    load: Load | None,
+    load: LoadPlan | None,
     seconds: float | None,
     hub: bool,
     output: Output,
@@ -106,7 +106,7 @@ async def _run(
             # On a medium that loses, who is left over by the others may never hear that they have gone.
             together = provides and KINDS[system.kind].provide is not None
             timeout = LEAVE_WITHIN if system.broadcasts else END_WITHIN
-            host: Host[Any] = Host(site.spec, together=together, stop_timeout=timeout)
+            host: SystemHost[Any] = SystemHost(site.spec, together=together, stop_timeout=timeout)
             ids = {name: site.names.id(system.name, name) for name in listeners}
             await host.start({name: application.start(ids[name], listener) for name, listener in listeners.items()})
             if listeners:
@@ -122,7 +122,7 @@ async def _run(
     return VIOLATED if host.unfinished() else HOLDS
 
 
-async def _work(application: Any, host: Host[Any], load: Load | None, seconds: float | None) -> None:
+async def _work(application: Any, host: SystemHost[Any], load: LoadPlan | None, seconds: float | None) -> None:
     """Send, for so long; or until all lines are sent."""
     drivers = [driver for driver in host.processes.values() if application.sends(driver.endpoint.id)]
     typed = [_send_lines(driver) for driver in drivers[:1] if isinstance(application, Lines)]
@@ -157,7 +157,7 @@ async def _send_lines(driver: MemberDriver) -> None:
         """Told to stop meanwhile: what was accepted is seen through."""
 
 
-def _report(application: Broadcasting | Conversation, host: Host[Any], output: Output) -> None:
+def _report(application: Broadcasting | Conversation, host: SystemHost[Any], output: Output) -> None:
     processes, unfinished, delivered = host.processes, host.unfinished(), application.delivered.total()
     last: dict[str, Any]
     if isinstance(application, Conversation):

@@ -15,7 +15,7 @@ from isthmus.lab.mutants.catalogue import CATALOGUE, committed
 from isthmus.simulator.campaign import Mistake
 from isthmus.simulator.checks.causes import CAUSES
 from isthmus.simulator.checks.sometimes import FAULTS
-from isthmus.simulator.run import Outcome
+from isthmus.simulator.run import RunOutcome
 from isthmus.simulator.systems.table import KINDS, asked_for, expected, never_happened
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
@@ -51,7 +51,7 @@ def holes_of(file: Path | None) -> Holes:
         fail(f"--known-holes {error}")
 
 
-def account_of(outcome: Outcome) -> Account:
+def account_of(outcome: RunOutcome) -> Account:
     """One run, judged by the simulator's own oracles."""
     account = Account(
         runs=1,

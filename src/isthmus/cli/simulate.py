@@ -22,7 +22,7 @@ from isthmus.core.units import format_duration
 
 if TYPE_CHECKING:
     from isthmus.core.ids import Nanos
-    from isthmus.simulator.run import Outcome
+    from isthmus.simulator.run import RunOutcome
 
 MANY_STEPS = 100_000
 """A run of more has taken seconds; then it says with what."""
@@ -56,7 +56,7 @@ def simulate(
     account = Account()
     holes = holes_of(known_holes)
     held: list[dict[str, object]] = []
-    slowest: Outcome | None = None
+    slowest: RunOutcome | None = None
     try:
         seeds, mistake = range(seed, seed + runs), mistake_of(mutant)
         outcomes = run_seeds(source, seeds, mistake=mistake, trace=trace, check=not no_invariants, jobs=jobs)
@@ -85,7 +85,7 @@ def simulate(
     return VIOLATED if failed(result) else HOLDS
 
 
-def where_time_went(outcome: Outcome, duration: Nanos) -> str:
+def where_time_went(outcome: RunOutcome, duration: Nanos) -> str:
     """What a run that took many steps was busy with, and how much of its virtual time was recovery."""
     recovery = max(0, outcome.virtual_time - duration)
     often = sorted(outcome.inputs.items(), key=lambda item: -item[1])[:SHOWN_INPUTS]

@@ -18,10 +18,10 @@ def story(
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Tell the story of one message: where it was sent, held (and for what), delivered, stable."""
-    told = tell(read_trace([trace]), message)
+    found = tell(read_trace([trace]), message)
     if output is Output.JSON:
-        print_json(told)
+        print_json(found)
     else:
-        for line in told.lines():
+        for line in found.lines():
             out.print(line, markup=False)
     return HOLDS

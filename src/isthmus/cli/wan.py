@@ -31,7 +31,7 @@ from isthmus.core.units import format_duration, format_rate, parse_duration, par
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.problems import AddressInUse, RuntimeProblem
 from isthmus.runtime.transport.address import Address
-from isthmus.runtime.wan.emulator import Cut, Wan
+from isthmus.runtime.wan.emulator import CutKind, Wan
 from isthmus.runtime.wan.relay import ConnectionStatistics
 
 _COMMANDS = "cut N [silent|reset], mend N, delay N 25ms, jitter N 2ms, rate N 20Mbit, total N 50Mbit, show N, end"
@@ -56,7 +56,7 @@ class LineReport(Struct, frozen=True):
     line: int
     listen: str
     to: str
-    cut: Cut | None
+    cut: CutKind | None
     connections: int
     bytes_there: int
     bytes_back: int
@@ -211,9 +211,9 @@ def _action(verb: str, rest: list[str]) -> Callable[[Wan], None]:
     """What a command does to each line that it names. `ValueError` says why it does nothing."""
     match verb, rest:
         case "cut", ([] | ["silent"]):
-            return lambda wan: wan.cut(Cut.SILENT)
+            return lambda wan: wan.cut(CutKind.SILENT)
         case "cut", ["reset"]:
-            return lambda wan: wan.cut(Cut.RESET)
+            return lambda wan: wan.cut(CutKind.RESET)
         case "mend", []:
             return lambda wan: wan.mend()
         case "show", []:

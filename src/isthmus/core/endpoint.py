@@ -47,7 +47,7 @@ class Hold(NamedTuple):
     unit: Literal["batch", "message"] = "batch"
 
 
-class Delivered(NamedTuple):
+class AddressedDelivery(NamedTuple):
     """A delivery of a message that is for some processes only. `hop` is what brought it; None if it was sent here."""
 
     message: Addressed
@@ -110,7 +110,7 @@ class Outbox:
         self.stored: list[Batch] = []
         self.stages: list[Staged] = []
         self.deliveries: list[Batch | View] = []
-        self.addressed: list[Delivered] = []
+        self.addressed: list[AddressedDelivery] = []
         self.stable: list[Batch] = []
         self.settled: list[tuple[ProcessId, int]] = []
         self.holds: list[Hold] = []

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from isthmus.core.endpoint import Carried, Destinations, View
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.join import LinkPdu, SitePdu
+from isthmus.core.wire.join import FellowPdu, LinkPdu
 
 
 class GatewayOutbox:
@@ -26,24 +26,24 @@ class GatewayOutbox:
     1. `carried`: for the trace only.
     2. `relays`: to be broadcast in the own system, back to back, as this gateway's next messages.
     3. `confirms`: (local sender, batch number): finished with everything up to there.
-    4. `site`: to fellow gateways of the same system.
+    4. `to_fellows`: to fellow gateways of the same system.
     5. `links`: onto links.
     """
 
-    __slots__ = ("carried", "confirms", "links", "relays", "site")
+    __slots__ = ("carried", "confirms", "links", "relays", "to_fellows")
 
     def __init__(self) -> None:
         self.carried: list[Carried] = []
         self.relays: list[Message] = []
         self.confirms: list[tuple[ProcessId, int]] = []
-        self.site: list[tuple[Destinations, SitePdu]] = []
+        self.to_fellows: list[tuple[Destinations, FellowPdu]] = []
         self.links: list[tuple[LinkId, LinkPdu]] = []
 
     def clear(self) -> None:
         self.carried.clear()
         self.relays.clear()
         self.confirms.clear()
-        self.site.clear()
+        self.to_fellows.clear()
         self.links.clear()
 
 
@@ -64,7 +64,7 @@ class Gateway(Protocol):
 
     def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: GatewayOutbox) -> None: ...
 
-    def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None: ...
+    def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: GatewayOutbox) -> None: ...
 
     def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
         """The link works, and `peer` is the process at its other end; perhaps a new one."""

@@ -10,13 +10,13 @@ from msgspec import Struct
 from isthmus.core.ids import LinkId, ProcessId
 from isthmus.core.message import Message
 from isthmus.core.wire.join import Block, Confirm, Resume
-from isthmus.explorer.step import NOBODY, Effect, Event, PduNumber
+from isthmus.explorer.step import NOBODY, Effect, PduNumber, StepEvent
 
 if TYPE_CHECKING:
-    from isthmus.explorer.world import World
+    from isthmus.explorer.world import ExploredWorld
 
 
-class Line(Struct, frozen=True):
+class AccountLine(Struct, frozen=True):
     """`where` is a process, or a system as a whole. `then` is what a gateway did about it."""
 
     number: int
@@ -31,20 +31,20 @@ class Line(Struct, frozen=True):
         return f"{self.number:3}  {indent}{self.where} {self.what}{then}"
 
 
-def account(world: World, events: Sequence[Event]) -> tuple[Line, ...]:
+def account(world: ExploredWorld, events: Sequence[StepEvent]) -> tuple[AccountLine, ...]:
     teller = _Teller(world)
     return tuple(teller.line(number, event) for number, event in enumerate(events, start=1))
 
 
 class _Teller:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ExploredWorld) -> None:
         self._world = world
 
-    def line(self, number: int, event: Event) -> Line:
+    def line(self, number: int, event: StepEvent) -> AccountLine:
         where = self._world.sites[event.site].name if event.process == NOBODY else self._name(event.process)
-        return Line(number, event.site, where, self._what(event), tuple(map(self._effect, event.effects)))
+        return AccountLine(number, event.site, where, self._what(event), tuple(map(self._effect, event.effects)))
 
-    def _what(self, event: Event) -> str:
+    def _what(self, event: StepEvent) -> str:
         subject = event.subject
         if event.kind == "send":
             return f"sends {self._messages(subject)}"

@@ -14,10 +14,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from isthmus.core.ids import Directory, ProcessId, ProcessName
-from isthmus.explorer.account import Line
+from isthmus.explorer.account import AccountLine
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import first_of
-from isthmus.explorer.step import Event, Step, Violation
+from isthmus.explorer.step import BrokenPromise, Step, StepEvent
 from isthmus.explorer.world import State
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import Directed
@@ -36,7 +36,7 @@ Machine = TypeVar("Machine", bound=Forkable)
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Message(NamedTuple):
+class ScenarioMessage(NamedTuple):
     """A message of the scenario: sent when all that its sender sends before is sent, and `needs` is delivered."""
 
     bit: int
@@ -65,7 +65,7 @@ class Past(NamedTuple):
     inside_causes: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
-class Reaction(NamedTuple):
+class ProcessReaction(NamedTuple):
     """What a process did about an input: its state afterwards, what it delivered, what it relayed, and the items."""
 
     machine: int
@@ -74,13 +74,13 @@ class Reaction(NamedTuple):
     items: tuple[tuple[ProcessId, Any], ...]
 
 
-class Judge:
+class StepJudge:
     """The causality of one step while it is made, and the first thing that is wrong with it."""
 
     def __init__(self, world: AddressedWorld[Any, Any], past: Past) -> None:
         self._world = world
         self._past = past
-        self.violation: Violation | None = None
+        self.violation: BrokenPromise | None = None
 
     def delivers(self, place: int, number: int) -> None:
         """By an application process: causal order and integrity, by their definition."""
@@ -106,32 +106,32 @@ class Judge:
     def _violated(self, judged: str, name: str, first: int, second: int | None, why: str) -> None:
         if self.violation is None:
             text = self._world.text
-            self.violation = Violation(judged, name, text(first), "" if second is None else text(second), why)
+            self.violation = BrokenPromise(judged, name, text(first), "" if second is None else text(second), why)
 
 
 class AddressedWorld(ABC, Generic[Machine, Item]):
     """`successors` is the whole behaviour. Processes are forked, never run on; equal ones are stored once."""
 
     judges_all = False
-    make_judge: ClassVar[type[Judge]] = Judge
+    make_judge: ClassVar[type[StepJudge]] = StepJudge
 
     def __init__(self, machines: dict[ProcessId, Machine], names: Directory, messages: Sequence[Directed]) -> None:
         self.names = names
         self.processes = sorted(machines)
-        self.messages: list[Message] = []
+        self.messages: list[ScenarioMessage] = []
         for number, each in enumerate(messages):
             sender = names.id(*each.sender)
             destinations = tuple(names.id(*name) for name in each.destinations)
             earlier = sum(other.bit for other in self.messages if other.sender == sender)
             needs = 1 << (each.after - 1) if each.after else 0
-            self.messages.append(Message(1 << number, sender, destinations, earlier, needs))
+            self.messages.append(ScenarioMessage(1 << number, sender, destinations, earlier, needs))
         self._for = [
             sum(each.bit for each in self.messages if process in each.destinations) for process in self.processes
         ]
         self._machines: list[Interner[Machine]] = [Interner() for _ in self.processes]
         self._nets: Interner[dict[tuple[ProcessId, ProcessId], tuple[Item, ...]]] = Interner()
         self._pasts: Interner[Past] = Interner()
-        self._reactions: dict[Hashable, Reaction] = {}
+        self._reactions: dict[Hashable, ProcessReaction] = {}
         size = len(self.processes)
         past = Past((0,) * size, (0,) * size, (0,) * len(self.messages))
         kept = [self._keep(place, machines[process]) for place, process in enumerate(self.processes)]
@@ -153,7 +153,7 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
         found += [self._arrive(state, *line) for line in sorted(self._nets[net])]
         return found, not found
 
-    def _send(self, state: State, message: Message) -> tuple[State, Step]:
+    def _send(self, state: State, message: ScenarioMessage) -> tuple[State, Step]:
         place = self.processes.index(message.sender)
         number = message.bit.bit_length() - 1
         reaction = self._react(place, state[3 + place], None, number)
@@ -166,7 +166,7 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
         self._judge_send(judge, message.sender, number, reaction)
         for each in reaction.delivered:
             judge.delivers(place, each)
-        event = Event("send", 0, message.sender, (number,))
+        event = StepEvent("send", 0, message.sender, (number,))
         return self._after(state, place, reaction, judge, event, state[0] | message.bit, self._nets[state[1]])
 
     def _arrive(self, state: State, source: ProcessId, destination: ProcessId) -> tuple[State, Step]:
@@ -178,16 +178,16 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
         reaction = self._react(place, state[3 + place], source, item)
         judge = self.make_judge(self, self._pasts[state[2]])
         self._judge_arrival(judge, place, item, reaction)
-        event = Event("take", 0, destination, (source, item, reaction))
+        event = StepEvent("take", 0, destination, (source, item, reaction))
         return self._after(state, place, reaction, judge, event, state[0], queues)
 
     def _after(
         self,
         state: State,
         place: int,
-        reaction: Reaction,
-        judge: Judge,
-        event: Event,
+        reaction: ProcessReaction,
+        judge: StepJudge,
+        event: StepEvent,
         sent: int,
         queues: dict[tuple[ProcessId, ProcessId], tuple[Item, ...]],
     ) -> tuple[State, Step]:
@@ -202,7 +202,7 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
         after = (sent, net, self._pasts.number(past, past), *machines)
         return after, Step(0, 1, (), False, (), 0, 0, judge.violation, (event,))
 
-    def _react(self, place: int, machine: int, source: ProcessId | None, what: int | Item) -> Reaction:
+    def _react(self, place: int, machine: int, source: ProcessId | None, what: int | Item) -> ProcessReaction:
         key = (place, machine, source, what)
         known = self._reactions.get(key)
         if known is None:
@@ -211,7 +211,7 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
         return known
 
     @abstractmethod
-    def _run(self, place: int, machine: Machine, source: ProcessId | None, what: int | Item) -> Reaction:
+    def _run(self, place: int, machine: Machine, source: ProcessId | None, what: int | Item) -> ProcessReaction:
         """One input to a process that may be changed: the number of a message to send, or an item from `source`."""
 
     def _keep(self, place: int, machine: Machine) -> int:
@@ -219,18 +219,18 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
 
     # Judgement
 
-    def _judge_send(self, judge: Any, sender: ProcessId, number: int, reaction: Reaction) -> None:
+    def _judge_send(self, judge: Any, sender: ProcessId, number: int, reaction: ProcessReaction) -> None:
         """What is to be judged about a send, besides deliveries."""
 
-    def _judge_arrival(self, judge: Any, place: int, item: Item, reaction: Reaction) -> None:
+    def _judge_arrival(self, judge: Any, place: int, item: Item, reaction: ProcessReaction) -> None:
         for number in reaction.delivered:
             judge.delivers(place, number)
 
-    def judge(self, after: State, step: Step) -> Violation | None:
+    def judge(self, after: State, step: Step) -> BrokenPromise | None:
         """Everything is judged where it happens."""
         return None
 
-    def judge_end(self, state: State) -> Violation | None:
+    def judge_end(self, state: State) -> BrokenPromise | None:
         """Nothing can happen any more: everything must be sent, and be where it belongs."""
         past = self._pasts[state[2]]
         for process, mask, delivered in zip(self.processes, self._for, past.delivered, strict=True):
@@ -238,10 +238,10 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
                 missing = first_of(mask & ~delivered).bit_length() - 1
                 name, text = self.name(process), self.text(missing)
                 why = f"{text} is for {name}, and nothing can happen any more, but it is not delivered"
-                return Violation("agreement", name, text, "", why)
+                return BrokenPromise("agreement", name, text, "", why)
         return None
 
-    def rest(self, state: State) -> tuple[Event, ...]:
+    def rest(self, state: State) -> tuple[StepEvent, ...]:
         return ()
 
     def waits(self, state: State) -> bool:
@@ -262,26 +262,28 @@ class AddressedWorld(ABC, Generic[Machine, Item]):
     def name(self, process: ProcessId) -> str:
         return str(self.names.name(process))
 
-    def account(self, events: Sequence[Event]) -> tuple[Line, ...]:
+    def account(self, events: Sequence[StepEvent]) -> tuple[AccountLine, ...]:
         return tuple(self._line(number, event) for number, event in enumerate(events, start=1))
 
-    def _line(self, number: int, event: Event) -> Line:
+    def _line(self, number: int, event: StepEvent) -> AccountLine:
         where = self.name(event.process)
         if event.kind == "send":
             (message,) = event.subject
             whom = ", ".join(map(self.name, self.messages[message].destinations))
-            return Line(number, 0, where, f"sends {self.text(message)} to {whom}")
+            return AccountLine(number, 0, where, f"sends {self.text(message)} to {whom}")
         source, item, reaction = event.subject
         then = [f"delivers {self.text(each)}" for each in reaction.delivered]
         then += [f"relays {self.text(each)}" for each in reaction.relayed]
-        return Line(number, 0, where, f"takes {self._words(source, item)}", tuple(then + self._rest(item, reaction)))
+        return AccountLine(
+            number, 0, where, f"takes {self._words(source, item)}", tuple(then + self._rest(item, reaction))
+        )
 
     @abstractmethod
     def _words(self, source: ProcessId, item: Item) -> str:
         """What arrives, and from whom."""
 
     @abstractmethod
-    def _rest(self, item: Item, reaction: Reaction) -> list[str]:
+    def _rest(self, item: Item, reaction: ProcessReaction) -> list[str]:
         """What else follows from it."""
 
 

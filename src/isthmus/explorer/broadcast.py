@@ -24,7 +24,7 @@ from isthmus.explorer.scenario import Ledger
 Item = TypeVar("Item")
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """A batch. `past` (causal order only) is how many batches of each member its sender had delivered before."""
 
     messages: tuple[Message, ...]
@@ -32,7 +32,7 @@ class Sent(NamedTuple):
     view: int
 
 
-class Cut(NamedTuple):
+class ViewEnd(NamedTuple):
     """How a view ended, and who is in the next one."""
 
     ends: tuple[int, ...]
@@ -46,12 +46,12 @@ class SystemState(NamedTuple):
     view that a gateway was told; processes need not be told. `histories` is kept for promises of total order only.
     """
 
-    streams: tuple[tuple[Sent, ...], ...]
+    streams: tuple[tuple[SentBatch, ...], ...]
     delivered: tuple[tuple[int, ...], ...]
     seen: tuple[int, ...]
     given: tuple[int, ...]
     sequence: tuple[int, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ViewEnd, ...]
     views: tuple[int, ...]
     crashed: tuple[int, ...]
     histories: tuple[tuple[int, ...], ...]
@@ -92,7 +92,7 @@ class OrderedBroadcast:
 
     def broadcast(self, state: SystemState, member: int, messages: tuple[Message, ...]) -> SystemState:
         past = state.delivered[member] if self.order == "causal" else ()
-        stream = (*state.streams[member], Sent(messages, past, len(state.cuts)))
+        stream = (*state.streams[member], SentBatch(messages, past, len(state.cuts)))
         return state._replace(
             streams=put(state.streams, member, stream),
             given=put(state.given, member, state.given[member] | self._ledger.mask(messages)),
@@ -226,7 +226,7 @@ class OrderedBroadcast:
                 streams = put(streams, member, streams[member][:end])
                 kept = (self._ledger.mask(sent.messages) for sent in streams[member])
                 given = put(given, member, _union(kept))
-            cut = Cut(tuple(map(len, streams)), remaining)
+            cut = ViewEnd(tuple(map(len, streams)), remaining)
             following = state._replace(streams=streams, delivered=delivered, given=given, cuts=(*state.cuts, cut))
             yield following, lost
 

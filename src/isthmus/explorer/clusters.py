@@ -13,16 +13,16 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop
-from isthmus.explorer.addressed import AddressedWorld, Judge, Past, Reaction, bits, directed_of
-from isthmus.explorer.search import Outcome, Search
+from isthmus.explorer.addressed import AddressedWorld, Past, ProcessReaction, StepJudge, bits, directed_of
+from isthmus.explorer.search import Search, SearchOutcome
 from isthmus.hierarchy.clusters.options import ClusterTable
-from isthmus.hierarchy.clusters.process import Hops, Relay
+from isthmus.hierarchy.clusters.process import Hops, MessageRelay
 from isthmus.hierarchy.clusters.tree import Hierarchy, hierarchy_of, route
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import Directed
 
 
-class ClusterJudge(Judge):
+class ClusterJudge(StepJudge):
     """Keeps the causality within single clusters as well."""
 
     _world: ClusterWorld
@@ -63,17 +63,17 @@ class ClusterJudge(Judge):
         )
 
 
-class ClusterWorld(AddressedWorld[Relay, Hop]):
+class ClusterWorld(AddressedWorld[MessageRelay, Hop]):
     """The processes are relays, the items hops."""
 
     make_judge = ClusterJudge
 
     def __init__(self, tree: Hierarchy, names: Directory, messages: Sequence[Directed]) -> None:
         self.tree = tree
-        super().__init__({process: Relay(process, tree) for process in tree.home}, names, messages)
+        super().__init__({process: MessageRelay(process, tree) for process in tree.home}, names, messages)
         self.ways = [list(route(tree, each.sender, each.destination)) for each in self.messages]
 
-    def _run(self, place: int, machine: Relay, source: ProcessId | None, what: int | Hop) -> Reaction:
+    def _run(self, place: int, machine: MessageRelay, source: ProcessId | None, what: int | Hop) -> ProcessReaction:
         hops: Hops = []
         out = Outbox()
         if isinstance(what, Hop):
@@ -88,13 +88,13 @@ class ClusterWorld(AddressedWorld[Relay, Hop]):
         machine.invariants()
         delivered = tuple(each.message.seq - 1 for each in out.addressed)
         relayed = tuple(message.seq - 1 for each in out.carried for message in each.messages)
-        return Reaction(self._keep(place, machine), delivered, relayed, tuple(hops))
+        return ProcessReaction(self._keep(place, machine), delivered, relayed, tuple(hops))
 
-    def _judge_send(self, judge: ClusterJudge, sender: ProcessId, number: int, reaction: Reaction) -> None:
+    def _judge_send(self, judge: ClusterJudge, sender: ProcessId, number: int, reaction: ProcessReaction) -> None:
         if reaction.items:
             judge.enters(reaction.items[0][1].cluster, sender, number)
 
-    def _judge_arrival(self, judge: ClusterJudge, place: int, item: Hop, reaction: Reaction) -> None:
+    def _judge_arrival(self, judge: ClusterJudge, place: int, item: Hop, reaction: ProcessReaction) -> None:
         process = self.processes[place]
         for number in (*reaction.delivered, *reaction.relayed):
             judge.leaves(item.cluster, process, number)
@@ -114,13 +114,13 @@ class ClusterWorld(AddressedWorld[Relay, Hop]):
         inside = self.tree.clusters[item.cluster].name or "the topmost cluster"
         return f"{self.text(item.message.seq - 1)} from {self.name(source)} in {inside}"
 
-    def _rest(self, item: Hop, reaction: Reaction) -> list[str]:
+    def _rest(self, item: Hop, reaction: ProcessReaction) -> list[str]:
         passed = len(reaction.items) - len(reaction.relayed)
         idle = not (reaction.delivered or reaction.items)
         return ["passes it on"] * passed or (["holds it"] if idle else [])
 
 
-def explore_clusters(topology: Topology, messages: int | None = None, max_states: int | None = None) -> Outcome:
+def explore_clusters(topology: Topology, messages: int | None = None, max_states: int | None = None) -> SearchOutcome:
     """Look at every schedule of the system of clusters in a topology."""
     (system,) = topology.systems
     directory = topology.directory()

@@ -14,8 +14,8 @@ from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
-from isthmus.explorer.addressed import AddressedWorld, Reaction, directed_of
-from isthmus.explorer.search import Outcome, Search
+from isthmus.explorer.addressed import AddressedWorld, ProcessReaction, directed_of
+from isthmus.explorer.search import Search, SearchOutcome
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import unpack
@@ -31,7 +31,7 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
         self.tree = tree
         super().__init__({process: DaisyProcess(process, tree) for process in tree.home}, names, messages)
 
-    def _run(self, place: int, machine: DaisyProcess, source: ProcessId | None, what: int | bytes) -> Reaction:
+    def _run(self, place: int, machine: DaisyProcess, source: ProcessId | None, what: int | bytes) -> ProcessReaction:
         out = Outbox()
         if isinstance(what, bytes):
             assert source is not None
@@ -40,7 +40,7 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
             machine.send(self.messages[what].destinations, [bytes((what,))], 0, out)
         machine.invariants()
         items = tuple((peer, body_of(pdu)) for destinations, pdu in out.sends for peer in destinations)
-        return Reaction(
+        return ProcessReaction(
             self._keep(place, machine),
             tuple(each.message.payload[0] for each in out.addressed),
             tuple(message.payload[0] for each in out.carried for message in each.messages),
@@ -58,11 +58,11 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
             what = ", ".join(self.text(message.payload[0]) for message in found if message is not None) or what
         return f"{what} from {self.name(source)} in {inside}"
 
-    def _rest(self, item: bytes, reaction: Reaction) -> list[str]:
+    def _rest(self, item: bytes, reaction: ProcessReaction) -> list[str]:
         return []
 
 
-def explore_daisy(topology: Topology, messages: int | None = None, max_states: int | None = None) -> Outcome:
+def explore_daisy(topology: Topology, messages: int | None = None, max_states: int | None = None) -> SearchOutcome:
     """Look at every schedule of the daisy in a topology."""
     (system,) = topology.systems
     directory = topology.directory()

@@ -6,16 +6,16 @@ Both rules know the join protocols (docs/design/joins.md); of other gateways not
 from __future__ import annotations
 
 from isthmus.core.gateway import Gateway
-from isthmus.core.wire.join import Block, Broken, LinkPdu, Progress, Resume, SitePdu, SiteProgress
+from isthmus.core.wire.join import Block, Broken, FellowPdu, FellowProgress, LinkPdu, Progress, Resume
 from isthmus.join.gateway import JoinGateway
 
 
-def is_idle(pdu: LinkPdu | SitePdu) -> bool:
+def is_idle(pdu: LinkPdu | FellowPdu) -> bool:
     """Whether it matters to nobody: progress only opens the window, and no scenario has messages enough to fill it."""
-    return isinstance(pdu, Progress | SiteProgress)
+    return isinstance(pdu, Progress | FellowProgress)
 
 
-def is_void(gateway: Gateway, join: int, pdu: LinkPdu | SitePdu) -> bool:
+def is_void(gateway: Gateway, join: int, pdu: LinkPdu | FellowPdu) -> bool:
     """Whether this gateway ignores what comes off a link now, and always will: it is word of an epoch that is over.
 
     Epochs only rise, and one that has begun is not opened again. What is ignored only because an import is frozen is

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from isthmus.explorer.clusters import explore_clusters
 from isthmus.explorer.daisy import explore_daisy
-from isthmus.explorer.search import Outcome
+from isthmus.explorer.search import SearchOutcome
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.topology.model import System, Topology
 from isthmus.topology.problem import Problem
@@ -36,7 +36,7 @@ class ExploredKind(Struct, frozen=True, kw_only=True):
     cannot be explored at all, and `left_out` what of it is not looked at.
     """
 
-    alone: Callable[[Topology, int | None, int | None], Outcome] | None = None
+    alone: Callable[[Topology, int | None, int | None], SearchOutcome] | None = None
     no_crashes: str = ""
     refusal: Callable[[Topology, System], Problem | None] = _nothing_against
     left_out: Callable[[System], list[str]] = _nothing_left_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.core.ids import ProcessName
 from isthmus.explorer.kinds import KINDS, SIMULATE
-from isthmus.explorer.search import Outcome
+from isthmus.explorer.search import SearchOutcome
 from isthmus.explorer.world import JUMPS_OF_TIME
 from isthmus.topology.model import Topology
 from isthmus.topology.problem import Problem
@@ -37,7 +37,7 @@ def _refuse_absent(topology: Topology) -> Problem | None:
     return None
 
 
-def left_out(topology: Topology, outcome: Outcome, crashes: int) -> list[str]:
+def left_out(topology: Topology, outcome: SearchOutcome, crashes: int) -> list[str]:
     """What was not looked at in a result, one line each."""
     found = [line for system in topology.systems for line in KINDS[system.kind].left_out(system)]
     if all(KINDS[system.kind].alone is None for system in topology.systems):

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from isthmus.core.gateway import Gateway
 from isthmus.core.ids import ProcessId
-from isthmus.explorer.account import Line
+from isthmus.explorer.account import AccountLine
 from isthmus.explorer.scenario import Scenario
-from isthmus.explorer.step import Event, Step, Violation
-from isthmus.explorer.world import State, World
+from isthmus.explorer.step import BrokenPromise, Step, StepEvent
+from isthmus.explorer.world import ExploredWorld, State
 from isthmus.topology.model import Topology
 
 REPORT_EVERY = 20_000
@@ -35,11 +35,11 @@ class Space(Protocol):
     judges_all: bool
 
     def successors(self, state: State) -> tuple[list[tuple[State, Step]], bool]: ...
-    def judge(self, after: State, step: Step) -> Violation | None: ...
-    def judge_end(self, state: State) -> Violation | None: ...
-    def rest(self, state: State) -> tuple[Event, ...]: ...
+    def judge(self, after: State, step: Step) -> BrokenPromise | None: ...
+    def judge_end(self, state: State) -> BrokenPromise | None: ...
+    def rest(self, state: State) -> tuple[StepEvent, ...]: ...
     def waits(self, state: State) -> bool: ...
-    def account(self, events: Sequence[Event]) -> tuple[Line, ...]: ...
+    def account(self, events: Sequence[StepEvent]) -> tuple[AccountLine, ...]: ...
 
     @property
     def reactions(self) -> int: ...
@@ -48,11 +48,11 @@ class Space(Protocol):
 class Counterexample(Struct, frozen=True):
     """A shortest schedule that breaks a promise, told step by step."""
 
-    violation: Violation
-    lines: tuple[Line, ...]
+    violation: BrokenPromise
+    lines: tuple[AccountLine, ...]
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class SearchOutcome(Struct, frozen=True, kw_only=True):
     """`complete`: every schedule was looked at, or every one that is shorter than the counterexample.
 
     `ends` counts the states where nothing more had to happen: with none, nothing was ever finished, and nothing shown.
@@ -77,7 +77,7 @@ class Found(NamedTuple):
     cost: int
     state: int
     choice: int | None
-    violation: Violation
+    violation: BrokenPromise
 
 
 def explore(
@@ -85,9 +85,9 @@ def explore(
     gateways: Mapping[ProcessId, Gateway],
     scenario: Scenario,
     progress: Callable[[int, int], None] = lambda states, depth: None,
-) -> Outcome:
+) -> SearchOutcome:
     """Look at every schedule. `progress` hears now and then how many states were met, and how far from the start."""
-    world = World(topology, gateways, scenario)
+    world = ExploredWorld(topology, gateways, scenario)
     return Search(world, scenario.max_states).run(progress)
 
 
@@ -106,7 +106,7 @@ class Search:
         self.ends = 0
         self.waiting = 0
 
-    def run(self, progress: Callable[[int, int], None]) -> Outcome:
+    def run(self, progress: Callable[[int, int], None]) -> SearchOutcome:
         began = monotonic()
         waiting: dict[int, list[State]] = {0: [self._world.start]}
         cost = depth = 0
@@ -127,7 +127,7 @@ class Search:
                     if len(self._numbers) > self._max_states or (self._best is not None and self._best.cost <= cost):
                         break
         best = self._best
-        return Outcome(
+        return SearchOutcome(
             states=len(self._numbers),
             transitions=self.transitions,
             ends=self.ends,
@@ -177,14 +177,14 @@ class Search:
         if self._best is None or found.cost < self._best.cost:
             self._best = found
 
-    def _schedule(self, found: Found) -> list[Event]:
+    def _schedule(self, found: Found) -> list[StepEvent]:
         choices = [] if found.choice is None else [found.choice]
         number = found.state
         while number:
             choices.append(self._choices[number])
             number = self._before[number]
         state = self._world.start
-        events: list[Event] = []
+        events: list[StepEvent] = []
         for choice in reversed(choices):
             following, _ = self._world.successors(state)
             state, step = following[choice]

@@ -16,12 +16,12 @@ from isthmus.core.endpoint import View
 from isthmus.core.gateway import Gateway, GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.join import Block, LinkPdu, SitePdu
+from isthmus.core.wire.join import Block, FellowPdu, LinkPdu
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario
-from isthmus.explorer.step import Direction, Event, Moves, PduNumber, Step
+from isthmus.explorer.step import Direction, Moves, PduNumber, Step, StepEvent
 from isthmus.explorer.work import Work
 from isthmus.topology.model import Topology
 
@@ -42,7 +42,8 @@ class Wire(NamedTuple):
 
 class SiteState(NamedTuple):
     """`gateways` are numbers of gateway states, `queues` what is under way between two of them, `ready` the links whose
-    readiness is still to be told. `confirmed` and `told` count batches by gateway and sender: finished with, settled.
+    readiness is still to be told. `confirmed` and `settled` count batches by gateway and sender: finished with,
+    settled.
     """
 
     system: SystemState
@@ -50,29 +51,29 @@ class SiteState(NamedTuple):
     queues: tuple[tuple[tuple[int, int], tuple[PduNumber, ...]], ...]
     ready: tuple[LinkId, ...]
     confirmed: tuple[tuple[int, ...], ...]
-    told: tuple[tuple[int, ...], ...]
+    settled: tuple[tuple[int, ...], ...]
     now: Nanos
 
 
-class Reaction(NamedTuple):
+class GatewayReaction(NamedTuple):
     """What a gateway does with one input. `failure` is not empty when its code or its invariants gave way."""
 
     gateway: int
     relays: tuple[Message, ...]
     confirms: tuple[tuple[ProcessId, int], ...]
-    site: tuple[tuple[ProcessId, PduNumber], ...]
+    to_fellows: tuple[tuple[ProcessId, PduNumber], ...]
     links: tuple[tuple[LinkId, PduNumber], ...]
     failure: str
 
 
-class Pdus(Interner[LinkPdu | SitePdu]):
+class Pdus(Interner[LinkPdu | FellowPdu]):
     """PDUs by number; equal ones have equal encodings."""
 
-    def of(self, pdu: LinkPdu | SitePdu) -> PduNumber:
+    def of(self, pdu: LinkPdu | FellowPdu) -> PduNumber:
         return self.number(msgspec.msgpack.encode(pdu), pdu)
 
 
-class Site:
+class ExploredSite:
     """`reduced`: processes deliver when it matters, see docs/design/explorer.md."""
 
     def __init__(
@@ -110,7 +111,7 @@ class Site:
         self._crashes: dict[int, tuple[Step, ...]] = {}
         self._taken: dict[tuple[int, Direction, PduNumber], Step] = {}
         self._ignored: dict[tuple[int, Direction, PduNumber], bool] = {}
-        self.reactions: dict[Hashable, Reaction] = {}
+        self.reactions: dict[Hashable, GatewayReaction] = {}
         """Every time that a gateway was really run."""
 
     def start(self, gateways: Mapping[ProcessId, Gateway]) -> Step:
@@ -221,7 +222,7 @@ class Site:
         if rest:
             work.queues[source, target] = rest
         subject = ("hear", self.ids[source], pdu)
-        work.input(target, "from_site", subject, self.ids[source], (self.pdus[pdu],), key=(source, pdu))
+        work.input(target, "from_fellow", subject, self.ids[source], (self.pdus[pdu],), key=(source, pdu))
         return work.step()
 
     def _views(self, state: SiteState) -> Iterator[Step]:
@@ -247,7 +248,7 @@ class Site:
         finished = tuple(map(min, zip(*counts, strict=True)))
         for rank in self._live(state):
             for sender, most in enumerate(finished):
-                numbers = range(state.told[rank - first][sender] + 1, most + 1)
+                numbers = range(state.settled[rank - first][sender] + 1, most + 1)
                 for number in numbers if self.reduced else numbers[-1:]:
                     work = Work(self, state)
                     work.settle(rank, sender, number)
@@ -296,7 +297,7 @@ class Site:
             if known:
                 arguments = (wire.link, (self.pdus[pdu],))
                 reaction = self.react(gateway, state.now, "from_link", arguments, (wire.link, pdu))
-                known = reaction == Reaction(gateway, (), (), (), (), "")
+                known = reaction == GatewayReaction(gateway, (), (), (), (), "")
             self._ignored[key] = known
         return known
 
@@ -305,7 +306,7 @@ class Site:
         due = (self.gateways[gateway].deadline() for gateway in gateways if gateway != CRASHED)
         return min((each for each in due if each is not None), default=None)
 
-    def rest(self, number: int) -> tuple[Event, ...]:
+    def rest(self, number: int) -> tuple[StepEvent, ...]:
         """What processes have still to deliver when nothing else happens any more."""
         work = Work(self, self.states[number])
         for process in self.rules.processes:
@@ -328,7 +329,9 @@ class Site:
     def _keep(self, gateway: Gateway) -> int:
         return self.gateways.number((gateway.id, gateway.snapshot()), gateway)
 
-    def react(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...], key: Hashable) -> Reaction:
+    def react(
+        self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...], key: Hashable
+    ) -> GatewayReaction:
         """Run a fork of a gateway, unless the same gateway has met the same input before."""
         full_key = (gateway, now, method, key)
         known = self.reactions.get(full_key)
@@ -336,23 +339,23 @@ class Site:
             known = self.reactions[full_key] = self._run(gateway, now, method, arguments)
         return known
 
-    def _run(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...]) -> Reaction:
+    def _run(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...]) -> GatewayReaction:
         fork = self.gateways[gateway].fork()
         out = GatewayOutbox()
         call: Callable[..., None] = getattr(fork, method)
         try:
             call(*arguments, now, out)
-            site = tuple((target, self.pdus.of(pdu)) for targets, pdu in out.site for target in targets)
+            to_fellows = tuple((target, self.pdus.of(pdu)) for targets, pdu in out.to_fellows for target in targets)
             links = tuple((link, self.pdus.of(pdu)) for link, pdu in out.links)
             relays, confirms = tuple(out.relays), tuple(out.confirms)
             # Emptied before the picture is taken: a gateway may have kept it, and what was in it is not state.
             out.clear()
             if self._keeps_the_rules:
                 fork.invariants()
-            return Reaction(self._keep(fork), relays, confirms, site, links, "")
+            return GatewayReaction(self._keep(fork), relays, confirms, to_fellows, links, "")
         except Exception as error:  # whatever goes wrong in a gateway is a finding about the gateway
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return Reaction(gateway, (), (), (), (), text)
+            return GatewayReaction(gateway, (), (), (), (), text)
 
     def batch(self, system: SystemState, sender: int, place: int) -> Batch:
         sent = system.streams[sender][place]

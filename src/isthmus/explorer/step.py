@@ -24,7 +24,7 @@ class Effect(NamedTuple):
     subject: tuple[Any, ...]
 
 
-class Event(NamedTuple):
+class StepEvent(NamedTuple):
     """One thing that happens at one place. `account` knows how each kind reads."""
 
     kind: str
@@ -34,7 +34,7 @@ class Event(NamedTuple):
     effects: tuple[Effect, ...] = ()
 
 
-class Violation(NamedTuple):
+class BrokenPromise(NamedTuple):
     """A broken promise. `first` should have come before `second`, or is the only message concerned, or empty."""
 
     property: str
@@ -59,8 +59,8 @@ class Step(NamedTuple):
     closes: tuple[Direction, ...]
     relayed: int
     settles: int
-    violation: Violation | None
-    events: tuple[Event, ...]
+    violation: BrokenPromise | None
+    events: tuple[StepEvent, ...]
 
 
 class Moves(NamedTuple):

@@ -13,10 +13,10 @@ from isthmus.core.endpoint import View
 from isthmus.core.message import Message
 from isthmus.explorer.broadcast import SystemState, put
 from isthmus.explorer.scenario import first_of
-from isthmus.explorer.step import END, NOBODY, Direction, Effect, Event, PduNumber, Step, Violation
+from isthmus.explorer.step import END, NOBODY, BrokenPromise, Direction, Effect, PduNumber, Step, StepEvent
 
 if TYPE_CHECKING:
-    from isthmus.explorer.site import Reaction, Site, SiteState
+    from isthmus.explorer.site import ExploredSite, GatewayReaction, SiteState
 
 CRASHED = -1
 MOST_READINESS = 16
@@ -26,7 +26,7 @@ MOST_READINESS = 16
 class Work:
     """A copy of a site's state that can be changed; `step` makes a state of it again."""
 
-    def __init__(self, site: Site, state: SiteState) -> None:
+    def __init__(self, site: ExploredSite, state: SiteState) -> None:
         self.site = site
         self.state = state
         self.system = state.system
@@ -34,13 +34,13 @@ class Work:
         self.queues = dict(state.queues)
         self.ready = set(state.ready)
         self.confirmed = state.confirmed
-        self.told = state.told
-        self.events: list[Event] = []
+        self.settled = state.settled
+        self.events: list[StepEvent] = []
         self.frames: list[tuple[Direction, PduNumber]] = []
         self.closes: list[Direction] = []
         self.relayed = 0
         self.settles = 0
-        self.violation: Violation | None = None
+        self.violation: BrokenPromise | None = None
 
     def step(self, crash: bool = False) -> Step:
         site = self.site
@@ -50,7 +50,7 @@ class Work:
             queues=tuple(sorted(self.queues.items())),
             ready=tuple(sorted(self.ready)),
             confirmed=self.confirmed,
-            told=self.told,
+            settled=self.settled,
         )
         return Step(
             target=site.states.number(state, state),
@@ -66,7 +66,7 @@ class Work:
 
     def _tell(self, kind: str, rank: int, subject: tuple[Any, ...] = (), effects: Iterable[Effect] = ()) -> None:
         process = NOBODY if rank == NOBODY else self.site.ids[rank]
-        self.events.append(Event(kind, self.site.index, process, subject, tuple(effects)))
+        self.events.append(StepEvent(kind, self.site.index, process, subject, tuple(effects)))
 
     # Processes
 
@@ -103,7 +103,9 @@ class Work:
         effects = self._react(rank, method, arguments, arguments if key is None else key)
         if subject:
             kind, *rest = subject
-            self.events.insert(place, Event(kind, self.site.index, self.site.ids[rank], tuple(rest), tuple(effects)))
+            self.events.insert(
+                place, StepEvent(kind, self.site.index, self.site.ids[rank], tuple(rest), tuple(effects))
+            )
 
     def _react(self, rank: int, method: str, arguments: tuple[object, ...], key: Hashable) -> list[Effect]:
         site = self.site
@@ -121,7 +123,7 @@ class Work:
         self._violated("invariant", rank, 0, 0, f"has something to send over link {link} without an end")
         return effects
 
-    def _carry_out(self, rank: int, place: int, reaction: Reaction, effects: list[Effect]) -> set[int]:
+    def _carry_out(self, rank: int, place: int, reaction: GatewayReaction, effects: list[Effect]) -> set[int]:
         """Returns the links that took a block and are ready for the next at once."""
         site = self.site
         if reaction.failure:
@@ -132,7 +134,7 @@ class Work:
             self._broadcast(rank, reaction.relays)
         for sender, number in reaction.confirms:
             self._confirm(place, site.ranks[sender], number)
-        for target, pdu in reaction.site:
+        for target, pdu in reaction.to_fellows:
             if site.drops(pdu):
                 continue
             target_rank = site.ranks[target]
@@ -162,8 +164,8 @@ class Work:
         """Tell a gateway. If processes deliver when it matters, it matters now."""
         site, rules = self.site, self.site.rules
         place = rank - rules.gateways.start
-        before = self.told[place][sender]
-        self.told = put(self.told, place, put(self.told[place], sender, number))
+        before = self.settled[place][sender]
+        self.settled = put(self.settled, place, put(self.settled[place], sender, number))
         if sender in rules.processes:
             for sent in self.system.streams[sender][before:number]:
                 self.settles |= site.ledger.mask(sent.messages)
@@ -202,7 +204,7 @@ class Work:
         self.system = site.rules.crash(self.system, rank)
         place = rank - site.rules.gateways.start
         self.gateways[place] = CRASHED
-        self.told = put(self.told, place, (0,) * site.rules.width)
+        self.settled = put(self.settled, place, (0,) * site.rules.width)
         for source, target in list(self.queues):
             if target == rank:
                 del self.queues[source, target]
@@ -299,7 +301,7 @@ class Work:
     def _violated(self, judged: str, rank: int, first: int, second: int, why: str) -> None:
         if self.violation is None:
             name, text = self.site.names[rank], self.site.ledger.text
-            self.violation = Violation(
+            self.violation = BrokenPromise(
                 judged, name, text(first) if first else "", text(second) if second else "", f"{name} {why}"
             )
 

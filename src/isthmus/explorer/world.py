@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeAlias
 
 from isthmus.core.gateway import Gateway
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.explorer.account import Line, account
+from isthmus.explorer.account import AccountLine, account
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
-from isthmus.explorer.site import CRASHED, Pdus, Site, Wire
-from isthmus.explorer.step import END, Direction, Event, PduNumber, Step, Violation
+from isthmus.explorer.site import CRASHED, ExploredSite, Pdus, Wire
+from isthmus.explorer.step import END, BrokenPromise, Direction, PduNumber, Step, StepEvent
 from isthmus.join.gateway import JoinGateway
 from isthmus.topology.model import Topology
 from isthmus.topology.plans import plans
@@ -39,7 +39,7 @@ class Net(NamedTuple):
     jumps: int
 
 
-class Arrival(NamedTuple):
+class LinkArrival(NamedTuple):
     """A PDU that can come off a link now, where, and the links afterwards."""
 
     site: int
@@ -48,7 +48,7 @@ class Arrival(NamedTuple):
     net: int
 
 
-class World:
+class ExploredWorld:
     """`successors` is the whole behaviour; `judge` and `judge_end` are what only the whole can tell."""
 
     def __init__(self, topology: Topology, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> None:
@@ -78,14 +78,15 @@ class World:
                 )
             self._receivers += [systems[link.far.system], systems[link.near.system]]
         self.sites = [
-            Site(index, topology, wires[index], self.ledger, scenario, self.pdus) for index in range(len(systems))
+            ExploredSite(index, topology, wires[index], self.ledger, scenario, self.pdus)
+            for index in range(len(systems))
         ]
         self._reduced = scenario.reduced
         self.nets: Interner[Net] = Interner()
         self._after: dict[Hashable, int] = {}
-        self._arrivals: dict[int, tuple[Arrival, ...]] = {}
+        self._arrivals: dict[int, tuple[LinkArrival, ...]] = {}
         self._connected: dict[tuple[tuple[bool, ...], ...], list[set[int]]] = {}
-        self._histories: dict[tuple[int, ...], Violation | None] = {}
+        self._histories: dict[tuple[int, ...], BrokenPromise | None] = {}
         self._site_of = {member: site.index for site in self.sites for member in site.ids}
         self.start = self._start(gateways, scenario)
         self.judges_all = self.ledger.promise == "total"
@@ -94,7 +95,7 @@ class World:
     def reactions(self) -> int:
         return sum(len(site.reactions) for site in self.sites)
 
-    def account(self, events: Sequence[Event]) -> tuple[Line, ...]:
+    def account(self, events: Sequence[StepEvent]) -> tuple[AccountLine, ...]:
         return account(self, events)
 
     def _start(self, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> State:
@@ -171,7 +172,7 @@ class World:
         """Whether somebody wants to be woken."""
         return bool(self._due(state))
 
-    def _numbered(self, state: State) -> list[tuple[Site, int]]:
+    def _numbered(self, state: State) -> list[tuple[ExploredSite, int]]:
         return list(zip(self.sites, state[:-1], strict=True))
 
     # Links
@@ -195,13 +196,13 @@ class World:
             self._after[key] = known
         return known
 
-    def _arriving(self, number: int) -> tuple[Arrival, ...]:
+    def _arriving(self, number: int) -> tuple[LinkArrival, ...]:
         known = self._arrivals.get(number)
         if known is None:
             known = self._arrivals[number] = tuple(self._all_arriving(number))
         return known
 
-    def _all_arriving(self, number: int) -> list[Arrival]:
+    def _all_arriving(self, number: int) -> list[LinkArrival]:
         """The head of each queue; and where the far end has crashed, the end, as the rest may be lost with it."""
         found = []
         net = self.nets[number]
@@ -212,12 +213,12 @@ class World:
             for place in sorted(places):
                 queues = (*net.queues[:direction], queue[place + 1 :], *net.queues[direction + 1 :])
                 following = self._number(net._replace(queues=queues))
-                found.append(Arrival(self._receivers[direction], direction, queue[place], following))
+                found.append(LinkArrival(self._receivers[direction], direction, queue[place], following))
         return found
 
     # Judgement
 
-    def judge(self, after: State, step: Step) -> Violation | None:
+    def judge(self, after: State, step: Step) -> BrokenPromise | None:
         """What a step did that only the whole can tell to be wrong."""
         ledger = self.ledger
         if step.relayed:
@@ -227,28 +228,28 @@ class World:
                     sent |= site.states[number].system.given[process]
             if step.relayed & ~sent:
                 text = ledger.text(first_of(step.relayed & ~sent))
-                return Violation("integrity", "", text, "", f"{text} is broadcast by a gateway before it was sent")
+                return BrokenPromise("integrity", "", text, "", f"{text} is broadcast by a gateway before it was sent")
         if step.settles:
             for index, (site, number) in enumerate(self._numbered(after)):
                 missing = step.settles & ~site.rules.floor(site.states[number].system)
                 for bit in self._reachable(after, index, missing):
                     text = ledger.text(bit)
                     why = f"{text} is settled where it was sent, but not every process of {site.name} has delivered it"
-                    return Violation("stable", site.name, text, "", why)
+                    return BrokenPromise("stable", site.name, text, "", why)
         return self._judge_total(after) if ledger.promise == "total" else None
 
-    def rest(self, state: State) -> tuple[Event, ...]:
+    def rest(self, state: State) -> tuple[StepEvent, ...]:
         """What processes may have left for the end, where they deliver only when it matters."""
         return tuple(event for site, number in self._numbered(state) for event in site.rest(number))
 
-    def judge_end(self, state: State) -> Violation | None:
+    def judge_end(self, state: State) -> BrokenPromise | None:
         """Nothing can happen any more: every message must be everywhere."""
         for index, (site, number) in enumerate(self._numbered(state)):
             missing = self.ledger.everything & ~site.rules.everything(site.states[number].system)
             for bit in self._reachable(state, index, missing if site.rules.processes else 0):
                 process, text = site.names[site.rules.processes[0]], self.ledger.text(bit)
                 why = f"{text} was sent, and nothing can happen any more, but {process} has not delivered it"
-                return Violation("agreement", process, text, "", why)
+                return BrokenPromise("agreement", process, text, "", why)
         return None
 
     def _reachable(self, state: State, site: int, messages: int) -> list[int]:
@@ -278,13 +279,13 @@ class World:
                 parts = [part for part in parts if part not in joined] + [set().union(*joined)]
         return parts
 
-    def _judge_total(self, state: State) -> Violation | None:
+    def _judge_total(self, state: State) -> BrokenPromise | None:
         numbers = state[:-1]
         if numbers not in self._histories:
             self._histories[numbers] = self._compare_histories(state)
         return self._histories[numbers]
 
-    def _compare_histories(self, state: State) -> Violation | None:
+    def _compare_histories(self, state: State) -> BrokenPromise | None:
         """Two processes that deliver the same two messages in different orders."""
         text = self.ledger.text
         met: dict[tuple[int, int], str] = {}
@@ -297,7 +298,7 @@ class World:
                         if other is not None:
                             name = site.names[process]
                             why = f"{name} delivers {text(first)} before {text(second)}, {other} the other way round"
-                            return Violation("total", name, text(first), text(second), why)
+                            return BrokenPromise("total", name, text(first), text(second), why)
         return None
 
 

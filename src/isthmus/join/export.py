@@ -15,16 +15,16 @@ from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
 from isthmus.core.message import Message
 from isthmus.core.wire.join import (
     Block,
+    FellowAssign,
+    FellowBroken,
+    FellowConfirm,
+    FellowFree,
+    FellowLink,
+    FellowOpen,
+    FellowProgress,
+    FellowResume,
+    FellowState,
     Open,
-    SiteAssign,
-    SiteBroken,
-    SiteConfirm,
-    SiteFree,
-    SiteLink,
-    SiteOpen,
-    SiteProgress,
-    SiteResume,
-    SiteState,
 )
 from isthmus.join.half import Half
 from isthmus.join.outgoing import Outstanding, Run, beyond
@@ -41,8 +41,8 @@ _LIFE_BITS = 40
 class Export(Half):
     """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
 
-    `_came_in` is, per origin, the last message that came in by this join; `_untold`, per own link, those of them that
-    no block of this epoch on it has named.
+    `_came_in` is, per origin, the last message that came in by this join; `_not_named`, per own link, those of them
+    that no block of this epoch on it has named.
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
@@ -55,7 +55,7 @@ class Export(Half):
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
         self._came_in: dict[ProcessId, int] = {}
-        self._untold: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
+        self._not_named: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
         self._out: GatewayOutbox | None = None
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
@@ -113,8 +113,8 @@ class Export(Half):
     def came_in(self, marks: Mapping[ProcessId, int]) -> None:
         """The own system delivered messages of the far side: whatever goes out from now on may be an answer to them."""
         self._came_in.update(marks)
-        for untold in self._untold.values():
-            untold.update(marks)
+        for not_named in self._not_named.values():
+            not_named.update(marks)
 
     def view(self, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
         """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
@@ -126,7 +126,9 @@ class Export(Half):
                 self.links_up[end.link] = False
         if lost:
             # Whoever is gone may have told only some of us.
-            out.site.append((self.colleagues, SiteConfirm(self.plan.join, sorted(self.outstanding.confirmed.items()))))
+            out.to_fellows.append(
+                (self.colleagues, FellowConfirm(self.plan.join, sorted(self.outstanding.confirmed.items())))
+            )
             self.renew(now, out)
 
     def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
@@ -135,7 +137,7 @@ class Export(Half):
             return
         if not self.links_up[link]:
             self.links_up[link] = True
-            out.site.append((self._others(), SiteLink(self.plan.join, link, True)))
+            out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, True)))
             self.renew(now, out)
         if self.opening:
             out.links.append((link, Open(self.epoch)))
@@ -144,7 +146,7 @@ class Export(Half):
         self._came_up.discard(link)
         if self.links_up[link]:
             self.links_up[link] = False
-            out.site.append((self._others(), SiteLink(self.plan.join, link, False)))
+            out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, False)))
             self.renew(now, out)
 
     def link_ready(self, link: LinkId, out: GatewayOutbox) -> None:
@@ -178,13 +180,13 @@ class Export(Half):
 
     def _say_open(self, now: Nanos, out: GatewayOutbox) -> None:
         self._retry_at = now + self._retry_after
-        out.site.append((self._others(), SiteOpen(self.plan.join, self.epoch)))
+        out.to_fellows.append((self._others(), FellowOpen(self.plan.join, self.epoch)))
         self._pass_open_on(out)
 
     def _pass_open_on(self, out: GatewayOutbox) -> None:
         out.links.extend((link, Open(self.epoch)) for link in self._my_links if self.links_up[link])
 
-    def opened(self, pdu: SiteOpen, out: GatewayOutbox) -> None:
+    def opened(self, pdu: FellowOpen, out: GatewayOutbox) -> None:
         """From the leader: a new epoch is being opened. Pass that on over our links."""
         if pdu.epoch < self.epoch or (pdu.epoch == self.epoch and not self.opening):
             return
@@ -198,13 +200,13 @@ class Export(Half):
         if epoch != self.epoch or not self.opening:
             return
         if not self.leads:
-            out.site.append(((self.sequencer,), SiteResume(self.plan.join, epoch, final, [])))
+            out.to_fellows.append(((self.sequencer,), FellowResume(self.plan.join, epoch, final, [])))
             return
         links = [link for link, up in self.links_up.items() if up]
-        out.site.append((self._others(), SiteResume(self.plan.join, epoch, final, links)))
+        out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final, links)))
         self._begin(dict(final), links, out)
 
-    def on_resume(self, source: ProcessId, pdu: SiteResume, out: GatewayOutbox) -> None:
+    def on_resume(self, source: ProcessId, pdu: FellowResume, out: GatewayOutbox) -> None:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
         if self.leads:
             self.resumed(pdu.epoch, pdu.final, out)
@@ -220,7 +222,7 @@ class Export(Half):
     def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
         self.opening = False
         self.outstanding.final = final
-        self._untold = {link: dict(self._came_in) for link in self._my_links}
+        self._not_named = {link: dict(self._came_in) for link in self._my_links}
         self._retry_at = None
         self._void.clear()
         self._out = out
@@ -230,7 +232,7 @@ class Export(Half):
         for link in sorted(unspent):
             self.share.ready(link)
 
-    def catch_up(self, pdu: SiteState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
+    def catch_up(self, pdu: FellowState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
         """What a fellow has kept from before our time. Only now can our links be of use."""
         self.outstanding.confirm(pdu.confirmed)
         self.outstanding.add_earlier(earlier)
@@ -243,7 +245,7 @@ class Export(Half):
 
     # Word from fellows and from the far side
 
-    def on_link(self, pdu: SiteLink, now: Nanos, out: GatewayOutbox) -> None:
+    def on_link(self, pdu: FellowLink, now: Nanos, out: GatewayOutbox) -> None:
         changed = self.links_up.get(pdu.link) is (not pdu.up)
         if not changed:
             return
@@ -259,7 +261,7 @@ class Export(Half):
             self.epoch = epoch
             self.renew(now, out)
         else:
-            out.site.append(((self.leader,), SiteBroken(self.plan.join, epoch)))
+            out.to_fellows.append(((self.leader,), FellowBroken(self.plan.join, epoch)))
 
     def on_progress(self, epoch: int, received: int, out: GatewayOutbox) -> None:
         if epoch != self.epoch or self.opening:
@@ -267,7 +269,7 @@ class Export(Half):
         self._out = out
         self.share.progress(received)
         if not self.leads and self.plan.share in ("sets", "striped"):
-            out.site.append(((self.sequencer,), SiteProgress(self.plan.join, epoch, received)))
+            out.to_fellows.append(((self.sequencer,), FellowProgress(self.plan.join, epoch, received)))
 
     def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: GatewayOutbox, *, direct: bool) -> bool:
         """Stable at the far side. What came over a link is passed on to fellows, whose links may be down."""
@@ -275,15 +277,15 @@ class Export(Half):
         if not news:
             return False
         if direct and self.colleagues:
-            out.site.append((self.colleagues, SiteConfirm(self.plan.join, news)))
+            out.to_fellows.append((self.colleagues, FellowConfirm(self.plan.join, news)))
         return self.outstanding.confirm(news)
 
-    def on_free(self, pdu: SiteFree, out: GatewayOutbox) -> None:
+    def on_free(self, pdu: FellowFree, out: GatewayOutbox) -> None:
         if self.leads and pdu.epoch == self.epoch and not self.opening:
             self._out = out
             self.share.ready(pdu.link)
 
-    def on_assign(self, source: ProcessId, pdu: SiteAssign, out: GatewayOutbox) -> None:
+    def on_assign(self, source: ProcessId, pdu: FellowAssign, out: GatewayOutbox) -> None:
         if pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
             self._out = out
             self.share.assigned(pdu.link, pdu.first, pdu.runs)
@@ -298,8 +300,8 @@ class Export(Half):
             return
         messages = self.outstanding.messages(runs)
         self._out.carried.append(Carried("transfer", link, messages))
-        after = sorted(self._untold[link].items()) if first else []
-        self._untold[link].clear()
+        after = sorted(self._not_named[link].items()) if first else []
+        self._not_named[link].clear()
         self._out.links.append((link, Block(self.epoch, first, messages, after)))
 
     def assign(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
@@ -308,11 +310,11 @@ class Export(Half):
         carrier = next((fellow for fellow in self.fellows if slot_of(fellow) == near), None)
         if carrier is not None:
             self._out.carried.append(Carried("sequence", link, self.outstanding.messages(runs)))
-            self._out.site.append(((carrier,), SiteAssign(self.plan.join, self.epoch, first, link, list(runs))))
+            self._out.to_fellows.append(((carrier,), FellowAssign(self.plan.join, self.epoch, first, link, list(runs))))
 
     def offer(self, link: LinkId) -> None:
         assert self._out is not None
-        self._out.site.append(((self.sequencer,), SiteFree(self.plan.join, self.epoch, link)))
+        self._out.to_fellows.append(((self.sequencer,), FellowFree(self.plan.join, self.epoch, link)))
 
     def invariants(self) -> None:
         self.outstanding.invariants()

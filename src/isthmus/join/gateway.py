@@ -20,30 +20,30 @@ from isthmus.core.wire.join import (
     Block,
     Broken,
     Confirm,
-    Farewell,
+    FellowAssign,
+    FellowBegin,
+    FellowBroken,
+    FellowCaughtUp,
+    FellowConfirm,
+    FellowFree,
+    FellowFreeze,
+    FellowFrozen,
+    FellowLink,
+    FellowOpen,
+    FellowPdu,
+    FellowProgress,
+    FellowResume,
+    FellowState,
+    LinkFarewell,
     LinkPdu,
     Open,
     Progress,
     Resume,
-    SiteAssign,
-    SiteBegin,
-    SiteBroken,
-    SiteCaughtUp,
-    SiteConfirm,
-    SiteFree,
-    SiteFreeze,
-    SiteFrozen,
-    SiteLink,
-    SiteOpen,
-    SitePdu,
-    SiteProgress,
-    SiteResume,
-    SiteState,
 )
 from isthmus.join.export import Export
 from isthmus.join.imports import Import
 from isthmus.join.plan import JoinPlan
-from isthmus.join.recovery import NOTHING, Recovered, Replay, Settling
+from isthmus.join.recovery import NOTHING, Recovered, Replay, SettledMarks
 from isthmus.join.share import cut_into_blocks
 
 RETRY_AFTER: Nanos = 100 * MILLISECOND
@@ -84,9 +84,9 @@ class JoinGateway:
         self._first_view: int | None = None if joining else 1
         self._base: dict[ProcessId, int] = {}
         self._past: dict[int, list[Message]] = {}
-        self._told: dict[int, SiteState] = {}
+        self._complete_states: dict[int, FellowState] = {}
         self._novices: dict[int, set[ProcessId]] = {join: set() for join in self.exports}
-        self._too_early: list[tuple[ProcessId, Sequence[SitePdu]]] = []
+        self._too_early: list[tuple[ProcessId, Sequence[FellowPdu]]] = []
         self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
         for join, export in self.exports.items():
             export.colleagues = _colleagues(self._everybody, members, owner)
@@ -97,7 +97,7 @@ class JoinGateway:
             export.go_on_from(recovered)
             self.imports[join].go_on_from(recovered)
         self._members = tuple(members)
-        self._settling = Settling(recovered.done) if keeping else None
+        self._settled_marks = SettledMarks(recovered.done) if keeping else None
         self._replay = Replay(owner, self._everybody, recovered) if recovered.messages else None
 
     @property
@@ -113,8 +113,8 @@ class JoinGateway:
     # The own system
 
     def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
-        if self._settling is not None:
-            self._settling.delivered(batch.sender, batch.number, batch.messages)
+        if self._settled_marks is not None:
+            self._settled_marks.delivered(batch.sender, batch.number, batch.messages)
         if self._replay is not None:
             self._replay.delivered(batch.messages)
         needs: list[tuple[Export, ProcessId, int]] = []
@@ -152,7 +152,7 @@ class JoinGateway:
             export.view(fellows, now, out)
             novices = tuple(sorted(self._novices[join]))
             if novices and self.id == next(fellow for fellow in fellows if fellow not in novices):
-                out.site.extend((novices, state) for state in self._state(join, view))
+                out.to_fellows.extend((novices, state) for state in self._state(join, view))
         self._end_of_step(out)
 
     def _start_late(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
@@ -161,7 +161,7 @@ class JoinGateway:
         self._unfinished.clear()
         self._inherited.clear()
         self._past.clear()
-        self._told.clear()
+        self._complete_states.clear()
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
             self.imports[join] = self.imports[join].anew(fellows)
@@ -169,19 +169,19 @@ class JoinGateway:
             export.start_late(fellows)
         too_early, self._too_early = self._too_early, []
         for source, pdus in too_early:
-            self.from_site(source, pdus, now, out)
+            self.from_fellow(source, pdus, now, out)
         if not self.exports:
             # A gateway that no join uses has nothing to be told.
             self._inherit()
             self._confirmed(True, out)
         self._end_of_step(out)
 
-    def _state(self, join: int, view: View) -> Iterator[SiteState]:
+    def _state(self, join: int, view: View) -> Iterator[FellowState]:
         """One join as it stands, for a gateway that has just come, in pieces that fit a frame."""
         export, imports = self.exports[join], self.imports[join]
         pieces = cut_into_blocks(list(export.outstanding.after({})), export.outstanding) or [[]]
         for index, runs in enumerate(pieces, 1):
-            yield SiteState(
+            yield FellowState(
                 join=join,
                 view=view.number,
                 export_epoch=export.epoch,
@@ -190,10 +190,10 @@ class JoinGateway:
                 outstanding=export.outstanding.messages(runs),
                 import_epoch=imports.epoch,
                 final=sorted(imports.final.items()),
-                base=imports.base,
+                base=imports.before_epoch,
                 total=imports.total,
-                imported=sorted(imports.imported.items()),
-                stable=sorted(imports.stable.items()),
+                imported=sorted(imports.last_delivered.items()),
+                stable=sorted(imports.last_confirmed.items()),
                 unfinished=self._unfinished_by(export) if index == len(pieces) else [],
                 last=index == len(pieces),
             )
@@ -212,34 +212,34 @@ class JoinGateway:
         if not self.is_caught_up:
             self._base = dict(base)
 
-    def _is_too_early(self, source: ProcessId, pdus: Sequence[SitePdu]) -> bool:
+    def _is_too_early(self, source: ProcessId, pdus: Sequence[FellowPdu]) -> bool:
         """Whether a fellow speaks of a view that has not begun here: what it says from then on has to wait for that."""
         if any(source == earlier for earlier, _ in self._too_early):
             return True
         first = self._first_view
-        return any(isinstance(pdu, SiteState) and (first is None or pdu.view > first) for pdu in pdus)
+        return any(isinstance(pdu, FellowState) and (first is None or pdu.view > first) for pdu in pdus)
 
-    def _on_state(self, pdu: SiteState, now: Nanos, out: GatewayOutbox) -> None:
+    def _on_state(self, pdu: FellowState, now: Nanos, out: GatewayOutbox) -> None:
         """Take what a fellow knows of the time before we came. With the last piece of the last join we are caught up.
 
         All joins at once: where a view comes in between, everybody tells us everything again.
         """
-        if self.is_caught_up or pdu.view != self._first_view or pdu.join in self._told:
+        if self.is_caught_up or pdu.view != self._first_view or pdu.join in self._complete_states:
             return
         self._past.setdefault(pdu.join, []).extend(pdu.outstanding)
         if pdu.last:
-            self._told[pdu.join] = pdu
-        if len(self._told) < len(self.exports):
+            self._complete_states[pdu.join] = pdu
+        if len(self._complete_states) < len(self.exports):
             return
-        for join, state in self._told.items():
+        for join, state in self._complete_states.items():
             export = self.exports[join]
             export.catch_up(state, self._past.pop(join), now, out)
             self.imports[join].catch_up(state, out)
             for sender, number, origin, seq in state.unfinished:
                 self._inherited.setdefault((sender, number), []).append((export, origin, seq))
             others = tuple(fellow for fellow in export.fellows if fellow != self.id)
-            out.site.append((others, SiteCaughtUp(join)))
-        self._told.clear()
+            out.to_fellows.append((others, FellowCaughtUp(join)))
+        self._complete_states.clear()
         self._inherit()
         self._confirmed(True, out)
 
@@ -271,10 +271,10 @@ class JoinGateway:
 
         Only a gateway that keeps a journal, and has to know what it need not keep, keeps count of it.
         """
-        assert self._settling is not None, "this gateway keeps no journal"
+        assert self._settled_marks is not None, "this gateway keeps no journal"
         return {
             origin: min([seq, *(confirmed.get(origin, 0) for confirmed in self._onward(origin))])
-            for origin, seq in self._settling.marks.items()
+            for origin, seq in self._settled_marks.marks.items()
         }
 
     def _onward(self, origin: ProcessId, besides: int = -1) -> Iterator[Mapping[ProcessId, int]]:
@@ -284,8 +284,8 @@ class JoinGateway:
                 yield confirmed
 
     def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
-        if self._settling is not None:
-            self._settling.settled(sender, number)
+        if self._settled_marks is not None:
+            self._settled_marks.settled(sender, number)
         for join, imports in self.imports.items():
             self._confirm_upstream(join, imports.settled(sender, number, out), out)
 
@@ -300,7 +300,7 @@ class JoinGateway:
         levels = {}
         for origin in origins:
             onward = [confirmed.get(origin, 0) for confirmed in self._onward(origin, besides=join)]
-            levels[origin] = min([imports.local.get(origin, 0), *onward])
+            levels[origin] = min([imports.last_finished.get(origin, 0), *onward])
         imports.confirm(levels, self.exports[join].links_up, out)
 
     def _finish(self, sender: ProcessId, out: GatewayOutbox) -> None:
@@ -332,7 +332,7 @@ class JoinGateway:
                 imports.on_open(link, pdu.epoch, out)
             elif isinstance(pdu, Resume):
                 export.resumed(pdu.epoch, pdu.final, out)
-            elif isinstance(pdu, Farewell):
+            elif isinstance(pdu, LinkFarewell):
                 export.link_down(link, now, out)
             else:
                 export.on_broken(pdu.epoch, now, out)
@@ -343,7 +343,7 @@ class JoinGateway:
         for link, join in self._join_of.items():
             export = self.exports[join]
             if export.links_up[link]:
-                out.links.append((link, Farewell()))
+                out.links.append((link, LinkFarewell()))
                 export.link_down(link, now, out)
 
     def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
@@ -367,41 +367,41 @@ class JoinGateway:
 
     # Fellows
 
-    def from_site(self, source: ProcessId, pdus: Sequence[SitePdu], now: Nanos, out: GatewayOutbox) -> None:
+    def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: GatewayOutbox) -> None:
         if not self.is_caught_up and self._is_too_early(source, pdus):
             self._too_early.append((source, pdus))
             return
         for pdu in pdus:
             export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)
-            if export is None and isinstance(pdu, SiteConfirm) and pdu.join in self._confirmed_by:
+            if export is None and isinstance(pdu, FellowConfirm) and pdu.join in self._confirmed_by:
                 # A join of our system that we have no link of; but what came in by ours may have gone out by it.
                 self._confirmed(merge_marks(self._confirmed_by[pdu.join], pdu.marks), out)
                 continue
             if export is None or imports is None or source not in export.fellows:
                 continue
-            if isinstance(pdu, SiteAssign):
+            if isinstance(pdu, FellowAssign):
                 export.on_assign(source, pdu, out)
-            elif isinstance(pdu, SiteFree):
+            elif isinstance(pdu, FellowFree):
                 export.on_free(pdu, out)
-            elif isinstance(pdu, SiteProgress):
+            elif isinstance(pdu, FellowProgress):
                 export.on_progress(pdu.epoch, pdu.received, out)
-            elif isinstance(pdu, SiteConfirm):
+            elif isinstance(pdu, FellowConfirm):
                 self._confirmed(export.on_confirm(pdu.marks, out, direct=False), out)
-            elif isinstance(pdu, SiteOpen):
+            elif isinstance(pdu, FellowOpen):
                 export.opened(pdu, out)
-            elif isinstance(pdu, SiteResume):
+            elif isinstance(pdu, FellowResume):
                 export.on_resume(source, pdu, out)
-            elif isinstance(pdu, SiteLink):
+            elif isinstance(pdu, FellowLink):
                 export.on_link(pdu, now, out)
-            elif isinstance(pdu, SiteBroken):
+            elif isinstance(pdu, FellowBroken):
                 export.on_broken(pdu.epoch, now, out)
-            elif isinstance(pdu, SiteFreeze):
+            elif isinstance(pdu, FellowFreeze):
                 imports.on_freeze(source, pdu, out)
-            elif isinstance(pdu, SiteFrozen):
+            elif isinstance(pdu, FellowFrozen):
                 imports.on_frozen(source, pdu, out)
-            elif isinstance(pdu, SiteBegin):
+            elif isinstance(pdu, FellowBegin):
                 imports.on_begin(pdu, out)
-            elif isinstance(pdu, SiteCaughtUp):
+            elif isinstance(pdu, FellowCaughtUp):
                 self._novices[pdu.join].discard(source)
             else:
                 self._on_state(pdu, now, out)
@@ -412,7 +412,11 @@ class JoinGateway:
             for sender in self._unfinished:
                 self._finish(sender, out)
             for join, imports in self.imports.items():
-                waiting = [origin for origin, seq in imports.local.items() if seq > imports.stable.get(origin, 0)]
+                waiting = [
+                    origin
+                    for origin, seq in imports.last_finished.items()
+                    if seq > imports.last_confirmed.get(origin, 0)
+                ]
                 self._confirm_upstream(join, waiting, out)
 
     def _end_of_step(self, out: GatewayOutbox) -> None:

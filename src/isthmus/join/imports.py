@@ -19,12 +19,12 @@ from isthmus.core.wire.join import (
     Block,
     Broken,
     Confirm,
+    FellowBegin,
+    FellowFreeze,
+    FellowFrozen,
+    FellowState,
     Progress,
     Resume,
-    SiteBegin,
-    SiteFreeze,
-    SiteFrozen,
-    SiteState,
 )
 from isthmus.join.export import FIRST_EPOCH
 from isthmus.join.half import Half
@@ -34,13 +34,13 @@ from isthmus.join.recovery import Recovered
 
 
 class Import(Half):
-    """`total` counts all that this join ever brought here, `base` how much of it was before this epoch.
+    """`total` counts all that this join ever brought here, `before_epoch` how much of it was before this epoch.
 
     `frozen_for` is above `epoch` while a new epoch is being opened; `_asked_for` is the last that the leader was asked
     to open, which may have died with the question. `ready` is off at a gateway that has just come and
-    has not heard of the past yet. `imported` is, per origin, the last message that
-    was delivered here, `handed` the last one that this gateway broadcast, `local` the last one that every member here
-    has finished with, `stable` the last one that was confirmed to the sending side.
+    has not heard of the past yet. `last_delivered` is, per origin, the last message that
+    was delivered here, `last_broadcast` the last one that this gateway broadcast, `last_finished` the last one that
+    every member here has finished with, `last_confirmed` the last one that was confirmed to the sending side.
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, outstanding: Outstanding) -> None:
@@ -52,16 +52,16 @@ class Import(Half):
         self.ready = True
         self.final: dict[ProcessId, int] = {}
         self.total = 0
-        self.base = 0
-        self.relayed = 0
-        self.imported: dict[ProcessId, int] = {}
-        self.handed: dict[ProcessId, int] = {}
-        self.local: dict[ProcessId, int] = {}
-        self.stable: dict[ProcessId, int] = {}
+        self.before_epoch = 0
+        self.relayed_to = 0
+        self.last_delivered: dict[ProcessId, int] = {}
+        self.last_broadcast: dict[ProcessId, int] = {}
+        self.last_finished: dict[ProcessId, int] = {}
+        self.last_confirmed: dict[ProcessId, int] = {}
         self._held: dict[int, Block] = {}
         self._unnumbered: deque[Sequence[Message]] = deque()
         self._early: list[tuple[LinkId, Block]] = []
-        self._reports: dict[ProcessId, SiteFrozen] = {}
+        self._reports: dict[ProcessId, FellowFrozen] = {}
         self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
         self._settled: dict[ProcessId, int] = {}
         self._before: dict[ProcessId, int] = {}
@@ -70,7 +70,7 @@ class Import(Half):
     @property
     def received(self) -> int:
         """Numbers of this epoch that were delivered here; below 0 while some of older epochs are still to come."""
-        return self.total - self.base
+        return self.total - self.before_epoch
 
     @property
     def frozen(self) -> bool:
@@ -88,10 +88,12 @@ class Import(Half):
         """After a restart of the whole site: take what it had finished with before for imported."""
         imported = self.plan.imported
         done = {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in imported}
-        self.imported.update(done)
-        self.local.update(done)
-        self.stable.update(done)
-        self.handed.update({origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported})
+        self.last_delivered.update(done)
+        self.last_finished.update(done)
+        self.last_confirmed.update(done)
+        self.last_broadcast.update(
+            {origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported}
+        )
 
     # Blocks
 
@@ -121,22 +123,22 @@ class Import(Half):
         And not before what they may be answers to: a fellow that has delivered it carried it out, but have we?
         """
         while self._held and self.ready and not self.frozen:
-            position = max(self.received, self.relayed)
+            position = max(self.received, self.relayed_to)
             block = self._held.get(position + 1)
             if block is None or not all(starmap(self._sent_out.has_delivered, block.after)):
                 return
             del self._held[position + 1]
-            self.relayed = position + len(block.messages)
+            self.relayed_to = position + len(block.messages)
             self._relay(block.messages, out)
 
     def _relay(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
         out.relays.extend(messages)
         for message in messages:
-            self.handed[message.origin] = message.seq
+            self.last_broadcast[message.origin] = message.seq
 
     def delivered(self, sender: ProcessId, number: int, messages: Sequence[Message], out: GatewayOutbox) -> None:
         """The own system delivered these, and they came in by this join."""
-        imported = self.imported
+        imported = self.last_delivered
         marks: dict[ProcessId, int] = {}
         for message in messages:
             imported[message.origin] = marks[message.origin] = message.seq
@@ -175,27 +177,27 @@ class Import(Half):
     def all_have_arrived(self, out: GatewayOutbox) -> Collection[ProcessId]:
         """Everybody has delivered what lies before our first view: it is settled. Returns the origins with news."""
         before, self._before = self._before, {}
-        news = {origin: seq for origin, seq in before.items() if seq > self.local.get(origin, 0)}
+        news = {origin: seq for origin, seq in before.items() if seq > self.last_finished.get(origin, 0)}
         self._have_settled(news, out)
         return news
 
     def _have_settled(self, news: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
-        self.local.update(news)
+        self.last_finished.update(news)
         if news and self.leads and self.frozen:
             self._conclude(out)
 
     def confirm(self, levels: Mapping[ProcessId, int], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
         """Tell the sending side what is stable here and in every system behind us."""
-        news = {origin: seq for origin, seq in levels.items() if seq > self.stable.get(origin, 0)}
+        news = {origin: seq for origin, seq in levels.items() if seq > self.last_confirmed.get(origin, 0)}
         if news:
-            self.stable.update(news)
+            self.last_confirmed.update(news)
             confirm = Confirm(sorted(news.items()))
             out.links.extend((link, confirm) for link in self._my_links if links_up[link])
 
     def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
         """Repeat to the far side what may have been lost with an old connection or process."""
-        if self.stable:
-            out.links.append((link, Confirm(sorted(self.stable.items()))))
+        if self.last_confirmed:
+            out.links.append((link, Confirm(sorted(self.last_confirmed.items()))))
         if self.plan.numbered_imports and self.received > 0:
             out.links.append((link, Progress(self.epoch, self.received)))
 
@@ -228,7 +230,7 @@ class Import(Half):
     def _ask_to_freeze(self, epoch: int, out: GatewayOutbox) -> None:
         if not self.leads:
             self._asked_for = epoch
-            out.site.append(((self.leader,), SiteFreeze(self.plan.join, epoch)))
+            out.to_fellows.append(((self.leader,), FellowFreeze(self.plan.join, epoch)))
         elif epoch >= self.frozen_for:
             if epoch > self.frozen_for:
                 self._reports.clear()
@@ -238,22 +240,24 @@ class Import(Half):
     def _freeze_all(self, out: GatewayOutbox) -> None:
         silent = tuple(fellow for fellow in self._others() if fellow not in self._reports)
         if silent:
-            out.site.append((silent, SiteFreeze(self.plan.join, self.frozen_for)))
+            out.to_fellows.append((silent, FellowFreeze(self.plan.join, self.frozen_for)))
         self._conclude(out)
 
-    def on_freeze(self, source: ProcessId, pdu: SiteFreeze, out: GatewayOutbox) -> None:
+    def on_freeze(self, source: ProcessId, pdu: FellowFreeze, out: GatewayOutbox) -> None:
         """From the leader: freeze and report. From anybody else, to the leader: an epoch is to be opened."""
         if source != self.leader:
             if self.leads and pdu.epoch >= self.frozen_for:
                 self._ask_to_freeze(pdu.epoch, out)
             elif self.leads:
-                out.site.append(((source,), SiteFreeze(self.plan.join, self.frozen_for)))
+                out.to_fellows.append(((source,), FellowFreeze(self.plan.join, self.frozen_for)))
             return
         self.frozen_for = max(self.frozen_for, pdu.epoch)
-        handed, final = sorted(self.handed.items()), sorted(self.final.items())
-        out.site.append(((source,), SiteFrozen(self.plan.join, pdu.epoch, self.epoch, final, self.base, handed)))
+        handed, final = sorted(self.last_broadcast.items()), sorted(self.final.items())
+        out.to_fellows.append(
+            ((source,), FellowFrozen(self.plan.join, pdu.epoch, self.epoch, final, self.before_epoch, handed))
+        )
 
-    def on_frozen(self, source: ProcessId, pdu: SiteFrozen, out: GatewayOutbox) -> None:
+    def on_frozen(self, source: ProcessId, pdu: FellowFrozen, out: GatewayOutbox) -> None:
         if self.leads and self.frozen and pdu.epoch == self.frozen_for and source in self.fellows:
             self._reports[source] = pdu
             self._conclude(out)
@@ -269,16 +273,16 @@ class Import(Half):
                 return
         # Where the system is only FIFO, what another gateway broadcasts next may be delivered first somewhere, unless
         # everybody has this already.
-        there = self.imported if self.plan.causal_system else self.local
-        broadcast = [self.handed.items(), *(report.handed for report in self._reports.values())]
+        there = self.last_delivered if self.plan.causal_system else self.last_finished
+        broadcast = [self.last_broadcast.items(), *(report.handed for report in self._reports.values())]
         if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
-            self._announce(self.frozen_for, sorted(self.imported.items()), self.total, out)
+            self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
 
     def _announce(self, epoch: int, final: list[tuple[int, int]], base: int, out: GatewayOutbox) -> None:
-        out.site.append((self._others(), SiteBegin(self.plan.join, epoch, final, base)))
+        out.to_fellows.append((self._others(), FellowBegin(self.plan.join, epoch, final, base)))
         self.begin(epoch, final, base, out)
 
-    def on_begin(self, pdu: SiteBegin, out: GatewayOutbox) -> None:
+    def on_begin(self, pdu: FellowBegin, out: GatewayOutbox) -> None:
         if pdu.epoch > self.epoch:
             self.begin(pdu.epoch, pdu.final, pdu.base, out)
 
@@ -290,8 +294,8 @@ class Import(Half):
         self._reports.clear()
         self._held.clear()
         self._unnumbered.clear()
-        self.base = base
-        self.relayed = self.received
+        self.before_epoch = base
+        self.relayed_to = self.received
         self._reported = 0
         resume = Resume(epoch, sorted(self.final.items()))
         # A gateway that its own system has left out, and that does not know it yet, may have opened this epoch. Whoever
@@ -305,26 +309,26 @@ class Import(Half):
         for link, block in early:
             self.on_block(link, block, out)
 
-    def catch_up(self, pdu: SiteState, out: GatewayOutbox) -> None:
+    def catch_up(self, pdu: FellowState, out: GatewayOutbox) -> None:
         """Learn from a fellow how this join stood when our first view began; add what we delivered since."""
         self.total += pdu.total
         if pdu.import_epoch >= self.epoch:
             self.epoch = pdu.import_epoch
             self.final = dict(pdu.final)
-            self.base = pdu.base
-        self.relayed = self.received
-        self.imported = dict(pdu.imported) | self.imported
-        self.stable = dict(pdu.stable) | self.stable
-        self.local = dict(pdu.stable) | self.local
+            self.before_epoch = pdu.base
+        self.relayed_to = self.received
+        self.last_delivered = dict(pdu.imported) | self.last_delivered
+        self.last_confirmed = dict(pdu.stable) | self.last_confirmed
+        self.last_finished = dict(pdu.stable) | self.last_finished
         # Nobody will tell us that these have settled, and whoever could have told the sending side may be gone. But
         # when all members have come as far as our first view, they have them.
         self._before = dict(pdu.imported)
         self.ready = True
-        if self.stable:
-            confirm = Confirm(sorted(self.stable.items()))
+        if self.last_confirmed:
+            confirm = Confirm(sorted(self.last_confirmed.items()))
             out.links.extend((link, confirm) for link in self._my_links)
         self._take_early(out)
 
     def invariants(self) -> None:
-        position = max(self.received, self.relayed) if not self.frozen else 0
+        position = max(self.received, self.relayed_to) if not self.frozen else 0
         assert all(first > position for first in self._held), f"held {sorted(self._held)} behind {position}"

@@ -17,13 +17,15 @@ from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Message
-from isthmus.core.wire.join import LinkPdu, SiteAck, SiteFrame, SitePdu
+from isthmus.core.wire.join import FellowAck, FellowFrame, FellowPdu, LinkPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.gateway import JoinGateway
 from isthmus.ordering.channels import Framing, PeerChannels
 from isthmus.ordering.group.window import GroupSettings
 
-WORDS: Framing[SitePdu, SiteFrame] = Framing(SiteFrame, lambda frame: frame.pdus, SiteAck, lambda words: (words,))
+WORDS: Framing[FellowPdu, FellowFrame] = Framing(
+    FellowFrame, lambda frame: frame.pdus, FellowAck, lambda words: (words,)
+)
 """What gateways of one site say to each other: all that one step has for a fellow goes as one frame."""
 
 
@@ -71,7 +73,7 @@ class GatewayMember:
     def __init__(self, group: Group, gateway: JoinGateway) -> None:
         self.group = group
         self.gateway = gateway
-        self.site = PeerChannels(WORDS, group.settings.retry_after)
+        self.fellow_channels = PeerChannels(WORDS, group.settings.retry_after)
         self._joins = GatewayOutbox()
         self._complete = 0
 
@@ -84,10 +86,10 @@ class GatewayMember:
     def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         others: list[Pdu] = []
         for pdu in pdus:
-            if isinstance(pdu, SiteFrame):
-                self.gateway.from_site(source, self.site.accept(source, pdu), now, self._joins)
-            elif isinstance(pdu, SiteAck):
-                self.site.acknowledge(source, pdu, now, out)
+            if isinstance(pdu, FellowFrame):
+                self.gateway.from_fellow(source, self.fellow_channels.accept(source, pdu), now, self._joins)
+            elif isinstance(pdu, FellowAck):
+                self.fellow_channels.acknowledge(source, pdu, now, out)
             else:
                 others.append(pdu)
         if others:
@@ -97,7 +99,7 @@ class GatewayMember:
     def wake(self, now: Nanos, out: Outbox) -> None:
         self.group.wake(now, out)
         self.gateway.wake(now, self._joins)
-        self.site.wake(now, out)
+        self.fellow_channels.wake(now, out)
         self._pump(now, out)
 
     def deadline(self) -> Nanos | None:
@@ -157,7 +159,7 @@ class GatewayMember:
                 item = out.deliveries[seen]
                 seen += 1
                 if isinstance(item, View):
-                    self.site.keep_only(item.members)
+                    self.fellow_channels.keep_only(item.members)
                     self.gateway.begin_behind(self.group.cut)
                     self.gateway.view(item, now, joins)
                 else:
@@ -175,7 +177,7 @@ class GatewayMember:
             if not relays and not confirms and seen == len(out.deliveries) and settled == len(out.settled):
                 break
         out.carried.extend(joins.carried)
-        self.site.send([(fellow, pdu) for fellows, pdu in joins.site for fellow in fellows], now, out)
+        self.fellow_channels.send([(fellow, pdu) for fellows, pdu in joins.to_fellows for fellow in fellows], now, out)
         out.links.extend(joins.links)
         joins.clear()
 
@@ -187,7 +189,7 @@ class GatewayMember:
     def invariants(self) -> None:
         self.group.invariants()
         self.gateway.invariants()
-        self.site.invariants()
+        self.fellow_channels.invariants()
 
     def fork(self) -> Self:
         return deepcopy(self)

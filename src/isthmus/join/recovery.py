@@ -80,7 +80,7 @@ class Replay:
         return tuple(self._left)
 
 
-class Settling:
+class SettledMarks:
     """Which messages every live member of the own system has finished with, by origin."""
 
     def __init__(self, done: Mapping[ProcessId, int]) -> None:

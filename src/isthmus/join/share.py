@@ -32,7 +32,7 @@ messages/s each way over four links came after 57 ms (p50) and 1.1 s (p90), of w
 after 36 and 79 ms. With a quarter of what eight links carry, p50 is 64 instead of 57 ms, and p99 75 instead of 96."""
 
 
-class Carrier(Protocol):
+class ShareCallbacks(Protocol):
     """What a share has its gateway do: put messages on links, and speak with fellows about that."""
 
     def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
@@ -72,7 +72,7 @@ class Share(Protocol):
 class ByOrigin:
     """FIFO joins and paths: the messages of an origin go by its link, as soon as they are delivered (Fig. 2)."""
 
-    def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: Carrier) -> None:
+    def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: ShareCallbacks) -> None:
         self._plan = plan
         self._carrier = carrier
         self._outstanding = outstanding
@@ -118,7 +118,7 @@ class Sequenced:
     block_messages = BLOCK_MESSAGES
     enough_blocks = ENOUGH_BLOCKS
 
-    def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: Carrier) -> None:
+    def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: ShareCallbacks) -> None:
         self._plan = plan
         self._outstanding = outstanding
         self._carrier = carrier
@@ -304,7 +304,7 @@ class Counted:
     window = WINDOW
     stripe = STRIPE
 
-    def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: Carrier) -> None:
+    def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: ShareCallbacks) -> None:
         self._outstanding = outstanding
         self._carrier = carrier
         self._links: tuple[LinkId, ...] = tuple(end.link for end in plan.links)
@@ -392,7 +392,7 @@ def cut_into_blocks(runs: Sequence[Run], outstanding: Outstanding) -> list[list[
     return [block for block in blocks if block]
 
 
-SHARES: Mapping[str, Callable[[JoinPlan, Outstanding, Carrier], Share]] = {
+SHARES: Mapping[str, Callable[[JoinPlan, Outstanding, ShareCallbacks], Share]] = {
     "by-origin": ByOrigin,
     "sets": Sequenced,
     "striped": Sequenced,

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from isthmus.lab.holes import NO_HOLES, Holes
 from isthmus.simulator.campaign import Source, run_seed
-from isthmus.simulator.run import Outcome
+from isthmus.simulator.run import RunOutcome
 from isthmus.simulator.systems.table import expected, never_happened
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
@@ -65,7 +65,7 @@ CHUNK = 8
 """How many seeds a worker runs in one go."""
 
 
-class Tally(Struct):
+class SoakTally(Struct):
     """What came of one topology. `known` counts failing runs that the list of holes explains, by cause; `failures` are
     those that it does not. `judged` counts runs with a verdict, that is, all of them.
     """
@@ -80,9 +80,9 @@ class Tally(Struct):
     sometimes: Counter[str] = field(default_factory=Counter)
     unpromised: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
-    failures: list[Outcome] = field(default_factory=list)
+    failures: list[RunOutcome] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         self.runs += 1
         self.judged += bool(outcome.report.verdicts or outcome.violated)
         self.deliveries += outcome.deliveries
@@ -125,12 +125,12 @@ def soak(
     holes: Holes = NO_HOLES,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[list[Tally]]:
+) -> Iterator[list[SoakTally]]:
     """Run about `runs` seeds in all, evenly. Gives the tallies, the same ones each time, after every few runs.
 
     After `seconds` nothing new is begun, and what is under way is finished.
     """
-    tallies = [Tally(Path(file).stem, file, parse(text, file), holes) for text, file in files]
+    tallies = [SoakTally(Path(file).stem, file, parse(text, file), holes) for text, file in files]
     end = None if seconds is None else clock() + seconds
     work = _turns(first_seed, runs, len(files))
     if jobs == 1:
@@ -142,7 +142,7 @@ def soak(
             yield tallies
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        pending: dict[Future[list[Outcome]], int] = {}
+        pending: dict[Future[list[RunOutcome]], int] = {}
         while True:
             while len(pending) < 2 * jobs and (end is None or clock() < end):
                 index, seeds = next(work, (0, range(0)))
@@ -158,7 +158,7 @@ def soak(
                 yield tallies
 
 
-def run_chunk(source: Source, seeds: range) -> list[Outcome]:
+def run_chunk(source: Source, seeds: range) -> list[RunOutcome]:
     return [run_seed(source, seed) for seed in seeds]
 
 

@@ -24,7 +24,7 @@ from isthmus.trace.schema import COLUMNS, Event, Report, TraceError, Violation
 from isthmus.trace.shiviz.exporter import chosen_run
 
 
-class Story(NamedTuple):
+class ShownRows(NamedTuple):
     """Rows of one run, words for some of them by `system/process` and index, and the violation that they show."""
 
     rows: list[Event]
@@ -32,7 +32,7 @@ class Story(NamedTuple):
     violation: Violation | None
 
 
-def story(spark: SparkSession, traces: Sequence[str | Path], run: str | None, number: int | None) -> Story:
+def story(spark: SparkSession, traces: Sequence[str | Path], run: str | None, number: int | None) -> ShownRows:
     """The rows of a run, or of the violation of that number. They come to the driver: what ShiViz draws is small."""
     with clean_table(spark, traces) as table:
         shown = None if number is None else nth_violation(audit(spark, table), number, run)
@@ -42,7 +42,7 @@ def story(spark: SparkSession, traces: Sequence[str | Path], run: str | None, nu
             rows = table.rows(spark)
             chosen = chosen_run((row.run for row in rows.select("run").distinct().collect()), run)
             whole = rows.where(f.col("run") == chosen).select(*COLUMNS)
-            return Story(_events(whole.toLocalIterator()), {}, None)
+            return ShownRows(_events(whole.toLocalIterator()), {}, None)
         except SPARK_FAILURES as error:
             raise SparkProblem(f"Spark gave up: {spark_reason(error)}", "give it more memory") from error
 
@@ -60,7 +60,7 @@ def nth_violation(report: Report, number: int, run: str | None) -> Violation:
     return found[number - 1]
 
 
-def witness(rows: DataFrame, violation: Violation) -> Story:
+def witness(rows: DataFrame, violation: Violation) -> ShownRows:
     """The rows that show one violation."""
     [found] = witnesses(rows, [violation])
     picture = found.picture
@@ -76,7 +76,7 @@ def witness(rows: DataFrame, violation: Violation) -> Story:
     captions = wanted | _last_rows(in_run, missing)
     table = rows.sparkSession.createDataFrame(sorted(captions), "name string, index bigint")
     chosen = in_run.join(f.broadcast(table), ["name", "index"]).select(*COLUMNS)
-    return Story(_events(chosen.collect()), captions, violation)
+    return ShownRows(_events(chosen.collect()), captions, violation)
 
 
 def _last_rows(rows: DataFrame, missing: dict[str, str]) -> dict[tuple[str, int], str]:

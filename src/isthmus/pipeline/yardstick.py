@@ -29,7 +29,7 @@ def read_and_sort(spark: SparkSession, table: TraceTable) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def settle(spark: SparkSession) -> None:
+def free_memory(spark: SparkSession) -> None:
     """Let Spark forget what it kept, so that one measurement does not pay for another."""
     spark.catalog.clearCache()
     jvm: Any = spark._jvm

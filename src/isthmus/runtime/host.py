@@ -40,7 +40,7 @@ async def start_all(starting: Mapping[str, Coroutine[Any, Any, AnyDriver]]) -> d
     return {name: task.result() for name, task in tasks.items()}
 
 
-class Host(Generic[AnyDriver]):
+class SystemHost(Generic[AnyDriver]):
     """The processes of one system that run here, by name.
 
     `together` means that the whole system ends when this host does, as systems of some kinds always do: its processes
@@ -60,16 +60,16 @@ class Host(Generic[AnyDriver]):
         self._together = together or self._kind.end_together
         self._stop_timeout = stop_timeout
         self._linger = linger
-        self._told_to_stop = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     async def start(self, starting: Mapping[str, Coroutine[Any, Any, AnyDriver]]) -> None:
         self.processes |= await start_all(starting)
 
     def stop(self) -> None:
         """Begin to stop; said twice, stop at once."""
-        if self._told_to_stop.is_set():
+        if self._stop_requested.is_set():
             self.kill("told twice to stop")
-        self._told_to_stop.set()
+        self._stop_requested.set()
 
     def kill(self, why: str) -> None:
         for process in self.processes.values():
@@ -80,17 +80,17 @@ class Host(Generic[AnyDriver]):
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.add_signal_handler(each, self.stop)
-        told = asyncio.ensure_future(self._told_to_stop.wait())
+        stop_requested = asyncio.ensure_future(self._stop_requested.wait())
         running = asyncio.ensure_future(_wait_for(application))
         ended = asyncio.ensure_future(self._all_ended())
         try:
-            await asyncio.wait((told, running, ended), return_when=asyncio.FIRST_COMPLETED)
-            self._told_to_stop.set()
+            await asyncio.wait((stop_requested, running, ended), return_when=asyncio.FIRST_COMPLETED)
+            self._stop_requested.set()
             # The application goes on meanwhile: nothing becomes stable unless it takes what is delivered to it.
             await self.end()
             self.failure = await _failure_of(running)
         finally:
-            for task in (told, running, ended):
+            for task in (stop_requested, running, ended):
                 task.cancel()
             for each in _SIGNALS:
                 loop.remove_signal_handler(each)

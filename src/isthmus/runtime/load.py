@@ -29,7 +29,7 @@ ANSWERED = 0.5
 """The chance that a message is answered, by a message to whomever its sender wrote to before: chains of causes."""
 
 
-class Load(Struct, frozen=True):
+class LoadPlan(Struct, frozen=True):
     """`count` messages of `size` bytes, `rate` of them per second; without a rate, as fast as back-pressure allows."""
 
     size: int
@@ -38,7 +38,7 @@ class Load(Struct, frozen=True):
     tick: float = TICK
 
 
-async def send_steadily(load: Load, send: Callable[[int], Awaitable[object]]) -> None:
+async def send_steadily(load: LoadPlan, send: Callable[[int], Awaitable[object]]) -> None:
     """Have `send` send so many, again and again, until it is refused because the process ends.
 
     It keeps to the rate on average: what a slow moment left out is made up for, unless back-pressure says no.
@@ -75,7 +75,7 @@ class Broadcasting:
     def take(self, here: ProcessId, batch: Batch) -> None:
         self.delivered[here] += len(batch.messages)
 
-    def sending(self, driver: MemberDriver, load: Load) -> Coroutine[Any, Any, None]:
+    def sending(self, driver: MemberDriver, load: LoadPlan) -> Coroutine[Any, Any, None]:
         return send_steadily(load, lambda count: driver.send([self.payload(load.size)] * count))
 
     def payload(self, size: int) -> bytes:
@@ -110,7 +110,7 @@ class Conversation:
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    def sending(self, driver: AddressedDriver[Any], load: Load) -> Coroutine[Any, Any, None]:
+    def sending(self, driver: AddressedDriver[Any], load: LoadPlan) -> Coroutine[Any, Any, None]:
         self._size = load.size
 
         async def write_to_anybody(count: int) -> None:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from isthmus.simulator.checks.holders import Unpromised
-from isthmus.simulator.run import Outcome, Run
+from isthmus.simulator.run import Run, RunOutcome
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.trace.schema import Event, Report, TraceError
@@ -32,26 +32,26 @@ Mistake: TypeAlias = Callable[[], AbstractContextManager[object]]
 _topologies: dict[Source, Topology] = {}
 
 
-class Played(Struct, frozen=True):
+class SimulatedRun(Struct, frozen=True):
     """A run, and the rows that it left."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     events: list[Event]
 
 
-class Player(Struct, frozen=True):
+class SimulationPlayer(Struct, frozen=True):
     """Plays seeds of one topology. It is small and can be pickled, so it can be carried to where they are played."""
 
     source: Source
     mistake: Mistake = nullcontext
 
-    def __call__(self, seed: int) -> Played:
+    def __call__(self, seed: int) -> SimulatedRun:
         return play_seed(self.source, seed, self.mistake)
 
 
 def play_seed(
     source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None, check: bool = True
-) -> Played:
+) -> SimulatedRun:
     """One run with its rows. A protocol that raises has failed like any other: the outcome says so.
 
     With `check` the invariants of every process are looked at after each of its steps.
@@ -63,17 +63,17 @@ def play_seed(
     with mistake():
         try:
             run = Run(topology, seed, check=check, trace=directory)
-            return Played(run.play(), run.sink.events)
+            return SimulatedRun(run.play(), run.sink.events)
         except (OSError, TraceError):  # the trace cannot be written, which is no fault of the run
             raise
         except Exception as error:
-            return Played(_raised(seed, error), [])
+            return SimulatedRun(_raised(seed, error), [])
 
 
-def _raised(seed: int, error: Exception) -> Outcome:
+def _raised(seed: int, error: Exception) -> RunOutcome:
     place = extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return Outcome(
+    return RunOutcome(
         seed=seed,
         report=Report(runs=1, events=0, verdicts=[], violations=[]),
         stuck="",
@@ -92,7 +92,7 @@ def _raised(seed: int, error: Exception) -> Outcome:
 
 def run_seed(
     source: Source, seed: int, mistake: Mistake = nullcontext, trace: Path | None = None, check: bool = True
-) -> Outcome:
+) -> RunOutcome:
     """One run, by a function that another interpreter can be asked to call."""
     return play_seed(source, seed, mistake, trace, check).outcome
 
@@ -105,7 +105,7 @@ def run_seeds(
     trace: Path | None = None,
     check: bool = True,
     jobs: int = 0,
-) -> Iterator[Outcome]:
+) -> Iterator[RunOutcome]:
     """Outcomes of all seeds. `jobs` 0: one per core. Closing the iterator stops the campaign."""
     jobs = min(jobs or os.cpu_count() or 1, len(seeds))
     if jobs <= 1:

@@ -22,7 +22,7 @@ DEAD_AFTER: Nanos = 300 * MILLISECOND
 RECONNECT: Nanos = 20 * MILLISECOND
 
 
-class Link:
+class SimulatedLink:
     """One link. `slots` are its two ends; everything below comes in pairs, by end."""
 
     def __init__(

@@ -23,7 +23,7 @@ from isthmus.simulator.network import FRAME_OVERHEAD, Network
 MediumName: TypeAlias = Literal["1C", "MC"]
 
 
-class Medium:
+class SimulatedMedium:
     """The medium of one system. Delays, losses and cuts are the network's; `speed` is in bits per second."""
 
     def __init__(self, name: MediumName, network: Network, rng: Random, speed: int | None, window: int) -> None:
@@ -77,7 +77,7 @@ class FlowWatch:
     def __init__(self, window: int) -> None:
         self._window = window
         self._view = 0
-        self._told: dict[ProcessId, tuple[int, list[int]]] = {}
+        self._last_stamps: dict[ProcessId, tuple[int, list[int]]] = {}
         self._data: dict[ProcessId, list[int]] = {}
 
     def check(self, batch: Batch, members: tuple[ProcessId, ...]) -> None:
@@ -85,9 +85,9 @@ class FlowWatch:
         if batch.view != self._view:
             return
         data = self._data.setdefault(batch.sender, [])
-        if batch.messages and len(self._told) == len(members) > 1:
+        if batch.messages and len(self._last_stamps) == len(members) > 1:
             own = members.index(batch.sender)
-            seen = min(stamp[own] for sender, (_, stamp) in self._told.items() if sender != batch.sender)
+            seen = min(stamp[own] for sender, (_, stamp) in self._last_stamps.items() if sender != batch.sender)
             data[:] = [number for number in data if number >= seen]
             assert len(data) < self._window, f"{len(data)} PDUs of {batch.sender} are under way, the window is full"
         if batch.messages:
@@ -97,7 +97,7 @@ class FlowWatch:
         """A PDU to somebody, be it the last word of a process that crashed before it had said it to all."""
         if batch.view > self._view:
             self._view = batch.view
-            self._told.clear()
+            self._last_stamps.clear()
             self._data.clear()
-        if batch.view == self._view and batch.number > self._told.get(batch.sender, (0, []))[0]:
-            self._told[batch.sender] = (batch.number, batch.stamp)
+        if batch.view == self._view and batch.number > self._last_stamps.get(batch.sender, (0, []))[0]:
+            self._last_stamps[batch.sender] = (batch.number, batch.stamp)

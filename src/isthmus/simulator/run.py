@@ -22,7 +22,7 @@ from isthmus.simulator.checks.links import EpochWatch, LinkWatch, TooManyEpochs
 from isthmus.simulator.checks.sometimes import FAULTS, Sometimes
 from isthmus.simulator.checks.stability import too_early
 from isthmus.simulator.faults.plan import LinkCut, NetworkFaults, draw_link_cuts
-from isthmus.simulator.links import Link
+from isthmus.simulator.links import SimulatedLink
 from isthmus.simulator.network import Network
 from isthmus.simulator.systems.group import JOIN_WINDOW
 from isthmus.simulator.systems.table import KINDS
@@ -76,7 +76,7 @@ def judge_parts(topology: Topology, events: Sequence[Event]) -> Report:
     return whole
 
 
-class Outcome(Struct, frozen=True):
+class RunOutcome(Struct, frozen=True):
     """What one run came to. `stuck` says in words what never finished, `broken` what was seen to go wrong on the way,
     `early` what was called stable too early.
 
@@ -159,7 +159,7 @@ class Run:
         faults = NetworkFaults(network.loss, network.duplication, network.reordering)
         network_line = Network(Random(f"network {seed}"), network.delay, network.bandwidth, faults, self.sometimes)
         self.world = World(self.names, network_line, self.sometimes, check=check)
-        self.links: list[Link] = []
+        self.links: list[SimulatedLink] = []
         self.world.send_on_link = self._send_on_link
         self.systems = [
             KINDS[system.kind].make(topology, system, self.world, seed, self._log, tight=tight)
@@ -176,7 +176,7 @@ class Run:
             ends = (slots[link.near], slots[link.far])
             rng = Random(f"link {seed} {number}")
             line = self.simulation.line(link.near, link.far)
-            self.links.append(Link(self.world, number, ends, line, rng, watch, self._epochs))
+            self.links.append(SimulatedLink(self.world, number, ends, line, rng, watch, self._epochs))
         self.link_cuts: tuple[LinkCut, ...] = draw_link_cuts(
             Random(f"link faults {seed}"),
             self.simulation.faults,
@@ -188,7 +188,7 @@ class Run:
         self.world.on_end = self._ended
         self.world.on_view = self._viewed
 
-    def play(self) -> Outcome:
+    def play(self) -> RunOutcome:
         """The whole run."""
         for link in self.links:
             link.connect_at_once()
@@ -237,7 +237,7 @@ class Run:
             )
             unpromised = structs.replace(unpromised, held=held)
             excused = () if otherwise else ("agreement",)
-        return Outcome(
+        return RunOutcome(
             seed=self.seed,
             report=report,
             stuck=stuck,
@@ -372,6 +372,6 @@ class Tee:
         self._file.close()
 
 
-def simulate(topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None) -> Outcome:
+def simulate(topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None) -> RunOutcome:
     """One run. Equal arguments give equal outcomes, and byte-identical files under `trace`."""
     return Run(topology, seed, check=check, trace=trace).play()

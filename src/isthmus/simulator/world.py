@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias, cast
 
-from isthmus.core.endpoint import Delivered, Destinations, Endpoint, Member, Outbox, View
+from isthmus.core.endpoint import AddressedDelivery, Destinations, Endpoint, Member, Outbox, View
 from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.clusters import HopAck
 from isthmus.core.wire.daisy import DaisyFrame
-from isthmus.core.wire.group import Ack, Busy, Fetch, Join, Places, Promise
+from isthmus.core.wire.group import Ack, Busy, Fetch, JoinRequest, Places, Promise
 from isthmus.core.wire.join import LinkPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.simulator.checks.causes import Causes
 from isthmus.simulator.checks.sometimes import Sometimes
-from isthmus.simulator.media import Medium
+from isthmus.simulator.media import SimulatedMedium
 from isthmus.simulator.network import Network
 from isthmus.trace.recorder import Recorder
 
@@ -76,7 +76,7 @@ class Host:
         endpoint: Endpoint,
         recorder: Recorder | None,
         on_batch: Callable[[Host, Batch], None],
-        on_addressed: Callable[[Host, Delivered], None] | None = None,
+        on_addressed: Callable[[Host, AddressedDelivery], None] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.recorder = recorder
@@ -124,7 +124,7 @@ class World:
         self._most_steps = STEPS_PER_MILLISECOND
         self._out = Outbox()
         self._latest_arrival: dict[tuple[int, int], int] = {}
-        self.media: dict[int, Medium] = {}
+        self.media: dict[int, SimulatedMedium] = {}
         """By slot, where a process speaks over a broadcast medium and not over lines of its own."""
         self.send_on_link: Callable[[LinkId, ProcessId, LinkPdu], None] = _no_links
         self.on_end: Callable[[Host], None] = _nobody_cares
@@ -214,7 +214,7 @@ class World:
         host = self.hosts.get(slot)
         if host is None or not host.alive:
             return
-        if host.id != destination and type(pdus[0]) is not Join:
+        if host.id != destination and type(pdus[0]) is not JoinRequest:
             # Addressed to a former process of this slot. Only who asks to be let in knows no better address.
             return
         if order:

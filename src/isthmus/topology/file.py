@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from isthmus.topology.check.rules import check
 from isthmus.topology.model import Topology
-from isthmus.topology.problem import Problem, Report, TopologyError
+from isthmus.topology.problem import Problem, Problems, TopologyError
 from isthmus.topology.read.topology import read_topology
 
 MAX_FILE_BYTES = 1 << 20
@@ -53,7 +53,7 @@ def parse(text: str, file_name: str, allow_unsafe: bool = False) -> Topology:
     With `allow_unsafe`, a text that says `unsafe = true` may break the rules of the papers; `check` tells which.
     """
     document = _document(text, file_name)
-    report = Report(file_name)
+    report = Problems(file_name)
     topology = read_topology(report, document)
     problems = report.problems + ([] if report.incomplete else check(topology))
     excused = {"warning", "protocol"} if allow_unsafe and topology.unsafe else {"warning"}

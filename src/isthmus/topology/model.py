@@ -39,14 +39,14 @@ REST = "*"
 """In place of a process: every process that comes this way and that no other set or path names."""
 
 
-class Address(NamedTuple):
+class BaseAddress(NamedTuple):
     """Where the first of several listens; the next ones listen on the ports after it."""
 
     host: str
     port: int
 
-    def plus(self, ports: int) -> Address:
-        return Address(self.host, self.port + ports)
+    def plus(self, ports: int) -> BaseAddress:
+        return BaseAddress(self.host, self.port + ports)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -82,8 +82,8 @@ class System(Struct, frozen=True, kw_only=True):
     processes: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
-    address: Address | None = None
-    link_address: Address | None = None
+    address: BaseAddress | None = None
+    link_address: BaseAddress | None = None
     tls: TlsFiles | None = None
     journal: str | None = None
     delivery: Delivery = "uniform"
@@ -107,7 +107,7 @@ class System(Struct, frozen=True, kw_only=True):
         """The members that the system begins with."""
         return tuple(member for member in self.members if member not in self.standby)
 
-    def takes_links_at(self, gateway: str) -> Address | None:
+    def takes_links_at(self, gateway: str) -> BaseAddress | None:
         """Where a gateway waits for links, if the file says so."""
         return self.link_address and self.link_address.plus(self.gateways.index(gateway))
 
@@ -136,7 +136,7 @@ class Join(Struct, frozen=True, kw_only=True):
     links: int | Literal["auto"] | None = None
     planned: int = 0
     sets: tuple[TransferSet, ...] = ()
-    dial: Address | None = None
+    dial: BaseAddress | None = None
 
 
 class Path(Struct, frozen=True, kw_only=True):

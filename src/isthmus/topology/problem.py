@@ -43,7 +43,7 @@ class TopologyError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-class Report:
+class Problems:
     """Collects the problems of one file.
 
     `incomplete` is set when a value could not be read. What stands in its place is a guess, so rules that span

@@ -50,8 +50,8 @@ class Traces(list[Path]):
 
 def find_files_and_logs(paths: Iterable[str | Path]) -> list[Path]:
     """Like `find_files`, and ShiViz logs as well."""
-    told = isinstance(paths, Traces) and bool(paths.expressions.parser)
-    suffixes = (*SUFFIXES, SHIVIZ_SUFFIX, LOG_SUFFIX) if told else (*SUFFIXES, SHIVIZ_SUFFIX)
+    has_parser = isinstance(paths, Traces) and bool(paths.expressions.parser)
+    suffixes = (*SUFFIXES, SHIVIZ_SUFFIX, LOG_SUFFIX) if has_parser else (*SUFFIXES, SHIVIZ_SUFFIX)
     return find_files(paths, suffixes, by_name=(LOG_SUFFIX,))
 
 

@@ -38,7 +38,7 @@ Stay: TypeAlias = tuple[ProcessHistory, set[int], bool]
 """A process between two views: who, what it delivered, and whether its log has a gap there."""
 
 
-class Finding:
+class OracleFinding:
     """What one oracle found in one run."""
 
     def __init__(self, history: RunHistory, judged: str) -> None:
@@ -83,8 +83,8 @@ def judge(events: Iterable[Event], properties: Iterable[str] | None = None) -> R
     )
 
 
-def _found(history: RunHistory, judged: str) -> Finding:
-    found = Finding(history, judged)
+def _found(history: RunHistory, judged: str) -> OracleFinding:
+    found = OracleFinding(history, judged)
     oracle = ORACLES.get(judged)
     if oracle is None or (PROPERTIES[judged].about_views and not any(each.views for each in history.members)):
         found.unknown = True
@@ -96,7 +96,7 @@ def _found(history: RunHistory, judged: str) -> Finding:
 # Single messages ------------------------------------------------------------------------------------------------------
 
 
-def integrity(history: RunHistory, found: Finding) -> None:
+def integrity(history: RunHistory, found: OracleFinding) -> None:
     """Violated when a process delivers a message twice, or one that nobody (had) sent, or one that was not for it.
 
     That nobody had sent it yet shows where the sender itself delivers it: between processes nothing else tells.
@@ -117,7 +117,7 @@ def integrity(history: RunHistory, found: Finding) -> None:
                 found.violated(process, message, kind="stranger")
 
 
-def agreement(history: RunHistory, found: Finding) -> None:
+def agreement(history: RunHistory, found: OracleFinding) -> None:
     """Violated when a message that was delivered anywhere, or whose sender did not crash, is missing at a destination.
 
     A destination that crashed or left owes nothing. A sender whose log breaks off may have crashed, and a message
@@ -179,7 +179,7 @@ def _some_past_is_open(history: RunHistory) -> bool:
     return any(not (history.past_is_known(each) or history.never_sent(each)) for each in history.delivered)
 
 
-def fifo(history: RunHistory, found: Finding) -> None:
+def fifo(history: RunHistory, found: OracleFinding) -> None:
     """Violated when a process delivers m2 without having delivered before it an earlier m1 of that sender for it."""
     found.unknown = _some_past_is_open(history)
     destinations = history.destinations
@@ -209,7 +209,7 @@ def fifo(history: RunHistory, found: Finding) -> None:
                         latest, latest_index = message, index
 
 
-def causal(history: RunHistory, found: Finding) -> None:
+def causal(history: RunHistory, found: OracleFinding) -> None:
     """Violated when a process delivers m2 without having delivered before it a cause m1 that was also for it."""
     found.unknown = _some_past_is_open(history)
     found.checked = sum(len(process.deliveries) for process in history.members)
@@ -233,7 +233,7 @@ def _keeps_direct_causes(process: ProcessHistory, causes: list[list[int]]) -> bo
     )
 
 
-def _judge_by_pasts(found: Finding, process: ProcessHistory, pasts: list[Past]) -> None:
+def _judge_by_pasts(found: OracleFinding, process: ProcessHistory, pasts: list[Past]) -> None:
     """Judge by whole causal pasts: exact everywhere, at the cost of one comparison per sender."""
     deliveries = process.deliveries
     channels = _Channels(found.history, process)
@@ -302,7 +302,7 @@ class _Channels:
         raise AssertionError("one of them is late, or the maximum would be below")
 
 
-def total(history: RunHistory, found: Finding) -> None:
+def total(history: RunHistory, found: OracleFinding) -> None:
     """Violated when two processes deliver the same two messages in different orders.
 
     In a run that keeps it, all logs are usually part of the longest, and one comparison with that settles all pairs.
@@ -329,7 +329,7 @@ def _is_part_of(deliveries: Iterable[int], longest: Iterable[int]) -> bool:
     return all(message in remaining for message in deliveries)  # `in` goes forward to where it finds the message
 
 
-def _judge_pair(found: Finding, process: ProcessHistory, other: ProcessHistory) -> None:
+def _judge_pair(found: OracleFinding, process: ProcessHistory, other: ProcessHistory) -> None:
     """Order differs somewhere exactly if it differs between two neighbours among the messages that both have."""
     common = (message for message in process.deliveries if message in other.deliveries)
     for first, second in pairwise(common):
@@ -360,7 +360,7 @@ def _may_differ(history: RunHistory, process: ProcessHistory, other: ProcessHist
 # Views ----------------------------------------------------------------------------------------------------------------
 
 
-def same_view(history: RunHistory, found: Finding) -> None:
+def same_view(history: RunHistory, found: OracleFinding) -> None:
     """Violated when two processes went from one view to the same next one and delivered different messages between."""
     stays: defaultdict[tuple[str, int, str, str], list[Stay]] = defaultdict(list)
     for process in history.members:
@@ -383,7 +383,7 @@ def same_view(history: RunHistory, found: Finding) -> None:
             found.violated(lacking, message, other=having.name, detail=views)
 
 
-ORACLES: dict[str, Callable[[RunHistory, Finding], None]] = {
+ORACLES: dict[str, Callable[[RunHistory, OracleFinding], None]] = {
     "integrity": integrity,
     "agreement": agreement,
     "fifo": fifo,

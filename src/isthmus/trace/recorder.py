@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Delivered, Destinations, Outbox, View
+from isthmus.core.endpoint import AddressedDelivery, Destinations, Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Addressed, Batch, Message
 from isthmus.trace.writer import ProcessLog
@@ -76,7 +76,7 @@ class Recorder:
     def _view(self, view: View, now: Nanos) -> None:
         self._log.event("view", now, peer=str(view.number), destinations=self._named(view.members))
 
-    def _delivered(self, delivered: Delivered, now: Nanos) -> None:
+    def _delivered(self, delivered: AddressedDelivery, now: Nanos) -> None:
         message, hop = delivered
         if isinstance(hop, Batch):
             ordering = _ordering_bytes(hop)

@@ -24,7 +24,7 @@ Place: TypeAlias = Literal["before it", "AFTER it", "delivered", "missing", "not
 """Where a cause stands beside the message; `delivered`: the message itself was not, so nothing can be compared."""
 
 
-class Step(Struct, frozen=True):
+class StoryStep(Struct, frozen=True):
     """One row about the message. `held_ns` is how long the process held it until this delivery."""
 
     time_ns: Nanos
@@ -46,7 +46,7 @@ class Cause(Struct, frozen=True):
     place: Place
 
 
-class Standing(Struct, frozen=True):
+class DestinationFate(Struct, frozen=True):
     """What became of the message at one of its destinations. `log` says how far that process's word can be trusted."""
 
     process: str
@@ -63,8 +63,8 @@ class Chapter(Struct, frozen=True):
     payload_bytes: int | None
     control_bytes: int | None
     direct_causes: list[str]
-    steps: list[Step]
-    standings: list[Standing]
+    steps: list[StoryStep]
+    standings: list[DestinationFate]
 
 
 class Story(Struct, frozen=True):
@@ -156,7 +156,7 @@ def _chapter(run: str, key: MessageKey, logs: list[LogTrace], rows: list[Event])
     )
 
 
-def _steps(rows: list[Event]) -> list[Step]:
+def _steps(rows: list[Event]) -> list[StoryStep]:
     sent = next((row.time_ns for row in rows if row.event == "send"), None)
     held_since: dict[str, Nanos] = {}
     steps = []
@@ -168,7 +168,7 @@ def _steps(rows: list[Event]) -> list[Step]:
         elif row.event == "deliver" and name in held_since:
             held = row.time_ns - held_since.pop(name)
         steps.append(
-            Step(
+            StoryStep(
                 time_ns=row.time_ns,
                 process=name,
                 role=row.role,
@@ -185,12 +185,12 @@ def _steps(rows: list[Event]) -> list[Step]:
 
 def _standing(
     history: RunHistory, process: ProcessHistory, message: int, causes: Sequence[int], log: LogTrace | None
-) -> Standing:
+) -> DestinationFate:
     index = process.deliveries.get(message)
     state = _state_of(log)
     if index is None and not history.owes(process, message):
         state += ", joined later and does not owe it"
-    return Standing(
+    return DestinationFate(
         process=process.name,
         delivered_at=index,
         log=state,
@@ -243,7 +243,7 @@ def _chapter_lines(message: str, chapter: Chapter) -> list[str]:
     return text
 
 
-def _step_cells(step: Step) -> tuple[str, ...]:
+def _step_cells(step: StoryStep) -> tuple[str, ...]:
     remarks = []
     if step.event == "hold":
         remarks.append(f"waits for {step.peer}" if step.peer else "waits")
@@ -258,7 +258,7 @@ def _step_cells(step: Step) -> tuple[str, ...]:
     return since, process, str(step.index), step.event, "; ".join(remarks)
 
 
-def _standing_cells(standing: Standing) -> tuple[str, ...]:
+def _standing_cells(standing: DestinationFate) -> tuple[str, ...]:
     delivered = "never" if standing.delivered_at is None else f"at index {standing.delivered_at}"
     causes = [
         f"{cause.message} {cause.place}" + ("" if cause.index is None else f", at index {cause.index}")

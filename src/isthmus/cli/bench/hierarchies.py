@@ -25,7 +25,7 @@ from isthmus.cli.console import (
 from isthmus.core.ids import SECOND
 
 if TYPE_CHECKING:
-    from isthmus.lab.benchmarks.hierarchies import Outcome
+    from isthmus.lab.benchmarks.hierarchies import HierarchyOutcome
 
 
 def bench(
@@ -54,7 +54,7 @@ def bench(
     return outcomes, VIOLATED if violated else HOLDS
 
 
-async def _measure(directory: Path, progress: Callable[[], None]) -> list[Outcome]:
+async def _measure(directory: Path, progress: Callable[[], None]) -> list[HierarchyOutcome]:
     from isthmus.lab.benchmarks import hierarchies, joined_daisies
 
     outcomes = await hierarchies.measure(directory, progress)
@@ -73,7 +73,7 @@ def _place(traces: Path | None) -> Iterator[Path]:
     yield traces
 
 
-def _print(outcomes: list[Outcome]) -> None:
+def _print(outcomes: list[HierarchyOutcome]) -> None:
     columns = ("system", "processes", "OS processes", "messages", "deliveries", "header", "verdicts")
     listing = table("hierarchies over real sockets, under load", *columns)
     for outcome in outcomes:

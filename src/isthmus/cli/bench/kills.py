@@ -25,7 +25,7 @@ from isthmus.core.ids import SECOND, Nanos
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from isthmus.lab.benchmarks.kills import Outcome
+    from isthmus.lab.benchmarks.kills import KillsOutcome
 
 
 def bench(
@@ -49,7 +49,7 @@ def bench(
     return figures, VIOLATED if any(outcome.report.violated for outcome in outcomes) else HOLDS
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: list[KillsOutcome]) -> Table:
     columns = (
         "killed",
         "times",

@@ -19,7 +19,7 @@ from isthmus.cli.console import HOLDS, VIOLATED, HolesOption, Output, OutputOpti
 
 if TYPE_CHECKING:
     from isthmus.lab.explorations import Explored
-    from isthmus.lab.soak import Tally
+    from isthmus.lab.soak import SoakTally
 
 SAY_EVERY = 20.0
 """Seconds between two words on how it goes."""
@@ -62,7 +62,7 @@ def bench(
     for each in explorations(large, jobs, _left(end)):
         explored.append(each)
         err.print(f"{time.monotonic() - began:6.0f} s  explored {each.name}: {each.states:,} states", markup=False)
-    tallies: list[Tally] = []
+    tallies: list[SoakTally] = []
     for tallies in soak(files, seed, runs, jobs, holes, _left(end)) if files else ():
         if time.monotonic() > said + SAY_EVERY:
             said = time.monotonic()
@@ -96,7 +96,7 @@ def _left(end: float | None) -> float | None:
     return None if end is None else end - time.monotonic()
 
 
-def _totals(tallies: list[Tally]) -> dict[str, Any]:
+def _totals(tallies: list[SoakTally]) -> dict[str, Any]:
     from isthmus.simulator.checks.sometimes import FAULTS
 
     sometimes: Counter[str] = Counter()
@@ -117,7 +117,7 @@ def _totals(tallies: list[Tally]) -> dict[str, Any]:
     }
 
 
-def _figures(tally: Tally) -> dict[str, Any]:
+def _figures(tally: SoakTally) -> dict[str, Any]:
     return {
         "topology": tally.name,
         "runs": tally.runs,
@@ -145,7 +145,7 @@ def _print_explored(explored: list[Explored], asked_for: int) -> None:
         out.print(f"{asked_for - len(explored)} of {asked_for} explorations were not begun: there was no time left")
 
 
-def _print(tallies: list[Tally]) -> None:
+def _print(tallies: list[SoakTally]) -> None:
     from isthmus.simulator.checks.sometimes import CASES
 
     if not out.is_terminal:

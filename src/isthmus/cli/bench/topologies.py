@@ -17,7 +17,7 @@ import typer
 from isthmus.cli.console import HOLDS, VIOLATED, HolesOption, Output, OutputOption, err, out, table
 
 if TYPE_CHECKING:
-    from isthmus.lab.topologies.hunt import Finding, Harvest
+    from isthmus.lab.topologies.hunt import FailingTopology, Harvest
 
 SAY_EVERY = 20.0
 """Seconds between two words on how it goes."""
@@ -69,14 +69,14 @@ def bench(
     return figures, VIOLATED if findings or left_out else HOLDS
 
 
-def _kept(directory: Path, finding: Finding) -> Path:
+def _kept(directory: Path, finding: FailingTopology) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"topology-{finding.topology}.toml"
     file.write_text(f"# Reduced from random topology {finding.topology}: {', '.join(finding.failed)}.\n{finding.text}")
     return file
 
 
-def _print(harvest: dict[str, Harvest], findings: list[tuple[Finding, Path]], seconds: float) -> None:
+def _print(harvest: dict[str, Harvest], findings: list[tuple[FailingTopology, Path]], seconds: float) -> None:
     listing = table("random topologies", "shape", "topologies", "runs", "deliveries", "known failures", "findings")
     faults: Counter[str] = Counter()
     known: Counter[str] = Counter()

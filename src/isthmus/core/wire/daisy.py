@@ -20,13 +20,13 @@ class SeatState(WirePdu, frozen=True, tag="seat-state"):
     """The flush of a servers' group: who holds its seats, as (epoch, process), and what is unsettled at the sender's.
 
     `above` is for the server of the group to say: what is unsettled in the group above, and for somebody below this
-    one; None as long as it does not know. Without `told` it is only an announcement of who holds which seat. `asks`
+    one; None as long as it does not know. Without `complete` it is only an announcement of who holds which seat. `asks`
     says that the sender lacks something that the receiver has to tell. A state that is too large for one frame comes in
     so many `pieces`, of which this is number `piece`, from 0 on.
     """
 
     holders: Counts
-    told: bool
+    complete: bool
     entries: Entries
     above: Entries | None
     asks: bool

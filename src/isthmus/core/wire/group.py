@@ -51,13 +51,13 @@ class Status(WirePdu, frozen=True, tag="status"):
     ballot: Number
 
 
-class Join(WirePdu, frozen=True, tag="join"):
+class JoinRequest(WirePdu, frozen=True, tag="join"):
     """From a process that is in no view: take me into the next one."""
 
     process: Number
 
 
-class Leave(WirePdu, frozen=True, tag="leave"):
+class LeaveRequest(WirePdu, frozen=True, tag="leave"):
     """From a member that has nothing unfinished: leave me out of the next view."""
 
     view: Number
@@ -162,8 +162,8 @@ GroupPdu: TypeAlias = (
     | Ack
     | Safe
     | Status
-    | Join
-    | Leave
+    | JoinRequest
+    | LeaveRequest
     | Prepare
     | Promise
     | Fetch

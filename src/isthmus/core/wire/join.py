@@ -63,24 +63,24 @@ class Broken(WirePdu, frozen=True, tag="broken"):
     epoch: Number
 
 
-class Farewell(WirePdu, frozen=True, tag="farewell"):
+class LinkFarewell(WirePdu, frozen=True, tag="farewell"):
     """From a gateway that is about to leave its system: put nothing more on this link."""
 
 
-LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken | Farewell
+LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken | LinkFarewell
 
 
 # Between gateways of one system. `join` is the number of the join in the topology.
 
 
-class SiteOpen(WirePdu, frozen=True, tag="site-open"):
+class FellowOpen(WirePdu, frozen=True, tag="site-open"):
     """From the leader of the sending side: a new epoch; pass the word on over your links."""
 
     join: Number
     epoch: Number
 
 
-class SiteResume(WirePdu, frozen=True, tag="site-resume"):
+class FellowResume(WirePdu, frozen=True, tag="site-resume"):
     """To the leader of the sending side: the far side has answered. From it: the epoch begins, over these links."""
 
     join: Number
@@ -89,7 +89,7 @@ class SiteResume(WirePdu, frozen=True, tag="site-resume"):
     links: Members
 
 
-class SiteLink(WirePdu, frozen=True, tag="site-link"):
+class FellowLink(WirePdu, frozen=True, tag="site-link"):
     """To all fellows: a link of mine went up or down."""
 
     join: Number
@@ -97,14 +97,14 @@ class SiteLink(WirePdu, frozen=True, tag="site-link"):
     up: bool
 
 
-class SiteBroken(WirePdu, frozen=True, tag="site-broken"):
+class FellowBroken(WirePdu, frozen=True, tag="site-broken"):
     """To the leader of the sending side: this epoch cannot go on."""
 
     join: Number
     epoch: Number
 
 
-class SiteFree(WirePdu, frozen=True, tag="site-free"):
+class FellowFree(WirePdu, frozen=True, tag="site-free"):
     """To the sequencer: my link can take a block."""
 
     join: Number
@@ -112,7 +112,7 @@ class SiteFree(WirePdu, frozen=True, tag="site-free"):
     link: Number
 
 
-class SiteAssign(WirePdu, frozen=True, tag="site-assign"):
+class FellowAssign(WirePdu, frozen=True, tag="site-assign"):
     """From the sequencer: the numbers from `first` on are these messages, and go over your link."""
 
     join: Number
@@ -122,7 +122,7 @@ class SiteAssign(WirePdu, frozen=True, tag="site-assign"):
     runs: Runs
 
 
-class SiteProgress(WirePdu, frozen=True, tag="site-progress"):
+class FellowProgress(WirePdu, frozen=True, tag="site-progress"):
     """To the sequencer: what a link of mine told me of the far side."""
 
     join: Number
@@ -130,22 +130,22 @@ class SiteProgress(WirePdu, frozen=True, tag="site-progress"):
     received: Number
 
 
-class SiteConfirm(WirePdu, frozen=True, tag="site-confirm"):
+class FellowConfirm(WirePdu, frozen=True, tag="site-confirm"):
     """To all fellows: what a link of mine told me is stable at the far side."""
 
     join: Number
     marks: Marks
 
 
-class SiteFreeze(WirePdu, frozen=True, tag="site-freeze"):
+class FellowFreeze(WirePdu, frozen=True, tag="site-freeze"):
     """From the leader of the receiving side: broadcast nothing of an epoch before this one any more; report."""
 
     join: Number
     epoch: Number
 
 
-class SiteFrozen(WirePdu, frozen=True, tag="site-frozen"):
-    """Answer to `SiteFreeze`: the latest epoch that began here, what it began behind, all that I ever broadcast."""
+class FellowFrozen(WirePdu, frozen=True, tag="site-frozen"):
+    """Answer to `FellowFreeze`: the latest epoch that began here, what it began behind, all that I ever broadcast."""
 
     join: Number
     epoch: Number
@@ -155,7 +155,7 @@ class SiteFrozen(WirePdu, frozen=True, tag="site-frozen"):
     handed: Marks
 
 
-class SiteBegin(WirePdu, frozen=True, tag="site-begin"):
+class FellowBegin(WirePdu, frozen=True, tag="site-begin"):
     """From the leader of the receiving side: the epoch begins behind `final`, which is `base` messages in all."""
 
     join: Number
@@ -164,7 +164,7 @@ class SiteBegin(WirePdu, frozen=True, tag="site-begin"):
     base: Number
 
 
-class SiteState(WirePdu, frozen=True, tag="site-state"):
+class FellowState(WirePdu, frozen=True, tag="site-state"):
     """To a fellow that has just come: one join as it stood when its first view began. `last` ends the sequence.
 
     `unfinished` are the local batches that this join has to confirm: (sender, number, origin, sequence number).
@@ -186,37 +186,37 @@ class SiteState(WirePdu, frozen=True, tag="site-state"):
     last: bool
 
 
-class SiteCaughtUp(WirePdu, frozen=True, tag="site-caught-up"):
+class FellowCaughtUp(WirePdu, frozen=True, tag="site-caught-up"):
     """From a fellow that has come: I know now all that you know of this join."""
 
     join: Number
 
 
-SitePdu: TypeAlias = (
-    SiteOpen
-    | SiteResume
-    | SiteLink
-    | SiteBroken
-    | SiteFree
-    | SiteAssign
-    | SiteProgress
-    | SiteConfirm
-    | SiteFreeze
-    | SiteFrozen
-    | SiteBegin
-    | SiteState
-    | SiteCaughtUp
+FellowPdu: TypeAlias = (
+    FellowOpen
+    | FellowResume
+    | FellowLink
+    | FellowBroken
+    | FellowFree
+    | FellowAssign
+    | FellowProgress
+    | FellowConfirm
+    | FellowFreeze
+    | FellowFrozen
+    | FellowBegin
+    | FellowState
+    | FellowCaughtUp
 )
 
 
-class SiteFrame(WirePdu, frozen=True, tag="site-frame"):
+class FellowFrame(WirePdu, frozen=True, tag="site-frame"):
     """PDUs to a fellow gateway, numbered, because the network inside a site loses and reorders like any other."""
 
     number: Number
-    pdus: Annotated[list[SitePdu], Meta(max_length=1 << 16)]
+    pdus: Annotated[list[FellowPdu], Meta(max_length=1 << 16)]
 
 
-class SiteAck(WirePdu, frozen=True, tag="site-ack"):
+class FellowAck(WirePdu, frozen=True, tag="site-ack"):
     """Frames up to `received` have arrived without a gap, and number `seen` has been seen."""
 
     received: Number

@@ -7,6 +7,6 @@ from typing import TypeAlias
 from isthmus.core.wire.clusters import HopAck, HopFrame
 from isthmus.core.wire.daisy import DaisyFrame, Finished, HowFar
 from isthmus.core.wire.group import GroupPdu
-from isthmus.core.wire.join import LinkPdu, SiteAck, SiteFrame
+from isthmus.core.wire.join import FellowAck, FellowFrame, LinkPdu
 
-Pdu: TypeAlias = GroupPdu | LinkPdu | SiteFrame | SiteAck | HopFrame | HopAck | DaisyFrame | HowFar | Finished
+Pdu: TypeAlias = GroupPdu | LinkPdu | FellowFrame | FellowAck | HopFrame | HopAck | DaisyFrame | HowFar | Finished

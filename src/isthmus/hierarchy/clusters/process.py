@@ -2,8 +2,8 @@
 
 Promises causal order and exactly once for messages from one process to one other, as long as nobody crashes; the theory
 is the cluster paper's, Sect. III, and docs/design/clusters.md says what a crash does. The way of a message through this
-file, from top to bottom: `ClusterProcess.send` → `Relay.send` → channels; `ClusterProcess.receive` → `Relay.receive` →
-the application, or the next cluster.
+file, from top to bottom: `ClusterProcess.send` → `MessageRelay.send` → channels; `ClusterProcess.receive` →
+`MessageRelay.receive` → the application, or the next cluster.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Self, TypeAlias
 
 from msgspec import Struct
 
-from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox
+from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
 from isthmus.core.message import Addressed, Batch
 from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
 from isthmus.core.wire.pdu import Pdu
-from isthmus.hierarchy.clusters.tree import Cluster, Hierarchy, Place
+from isthmus.hierarchy.clusters.tree import Cluster, ClusterPlace, Hierarchy
 from isthmus.ordering.addressed.channels import HOPS
 from isthmus.ordering.addressed.coordinator import CoordinatorDelivery
 from isthmus.ordering.addressed.delivery import CausalDelivery, Held, Onward
@@ -37,7 +37,7 @@ class ClusterSettings(Struct, frozen=True):
     window: int = 1024
 
 
-class Relay:
+class MessageRelay:
     """The message relay of one process, and the deliveries between which it relays. It knows nothing of channels.
 
     Whatever one delivery hands up is passed on in that order, so that the relation "sent before" of one cluster is
@@ -50,12 +50,12 @@ class Relay:
         self.deliveries: dict[int, CausalDelivery] = {
             cluster.number: _delivery(tree, cluster, owner) for cluster in tree.clusters_of(owner)
         }
-        self._next: dict[ProcessId, Place] = {}
+        self._next: dict[ProcessId, ClusterPlace] = {}
 
-    def send(self, message: Addressed, hops: Hops) -> Delivered | None:
+    def send(self, message: Addressed, hops: Hops) -> AddressedDelivery | None:
         """A message of this process. One to itself is delivered at once, and enters no cluster."""
         if message.destinations[0] == self.id:
-            return Delivered(message, None)
+            return AddressedDelivery(message, None)
         self._forward(message, hops)
         return None
 
@@ -84,7 +84,7 @@ class Relay:
         """Take a hop that a cluster's delivery released: deliver its message, or send it on into the next cluster."""
         message = hop.message
         if message.destinations[0] == self.id:
-            out.addressed.append(Delivered(message, hop))
+            out.addressed.append(AddressedDelivery(message, hop))
             return
         following = self._forward(message, hops)
         out.carried.append(Carried("transfer", 0, [message], following))
@@ -153,7 +153,7 @@ class ClusterProcess:
     def __init__(self, owner: ProcessId, tree: Hierarchy, settings: ClusterSettings | None = None) -> None:
         self.id = owner
         self.settings = settings or ClusterSettings()
-        self.relay = Relay(owner, tree)
+        self.relay = MessageRelay(owner, tree)
         self.channels = PeerChannels(HOPS, self.settings.retry_after)
         self._last_seq = 0
 

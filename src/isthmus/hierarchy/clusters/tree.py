@@ -33,7 +33,7 @@ class Cluster(NamedTuple):
     coordinator: ProcessId
 
 
-class Place(NamedTuple):
+class ClusterPlace(NamedTuple):
     """A member of a cluster by its rank there."""
 
     cluster: int
@@ -61,7 +61,7 @@ class Hierarchy:
             cluster = self.clusters[cluster.parent]
             yield cluster
 
-    def next_hop(self, here: ProcessId, destination: ProcessId) -> Place:
+    def next_hop(self, here: ProcessId, destination: ProcessId) -> ClusterPlace:
         """The member to whom a message for somebody else goes from here, in the cluster in which it goes there.
 
         Climb from the destination, agent by agent, up to a cluster that we are in. If there is none we are below: then
@@ -71,10 +71,10 @@ class Hierarchy:
         while True:
             ranks = self._ranks[cluster.number]
             if here in ranks:
-                return Place(cluster.number, ranks[representative])
+                return ClusterPlace(cluster.number, ranks[representative])
             if cluster.number == TOP:
                 *_, highest = self.clusters_of(here)
-                return Place(highest.number, self._ranks[highest.number][highest.agent])
+                return ClusterPlace(highest.number, self._ranks[highest.number][highest.agent])
             representative, cluster = cluster.agent, self.clusters[cluster.parent]
 
     def at_layer(self, process: ProcessId, layer: int) -> Cluster | None:

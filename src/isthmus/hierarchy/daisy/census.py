@@ -17,22 +17,22 @@ class Poll:
     """The censuses that others have sent to this process, by group."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[int, ProcessId], Census] = {}
+        self._censuses: dict[tuple[int, ProcessId], Census] = {}
 
     def hear(self, group: int, teller: ProcessId, census: Census) -> None:
-        self._told[group, teller] = census
+        self._censuses[group, teller] = census
 
     def not_halted(self, level: Level) -> tuple[ProcessId, ...]:
         """Members of a group that may not know that they are to halt."""
-        told = {each: self._told.get((level.number, each)) for each in fellows(level)}
-        return tuple(each for each, census in told.items() if census is None or not census.halted)
+        censuses = {each: self._censuses.get((level.number, each)) for each in fellows(level)}
+        return tuple(each for each, census in censuses.items() if census is None or not census.halted)
 
     def gather(self, level: Level, own: Census) -> Census | None:
         """The census of everybody below a group; None as long as a member's census of the present view is missing."""
         view = level.view_number
-        told = [self._told.get((level.number, each)) for each in fellows(level)]
-        words = [each for each in told if each is not None and each.view == view]
-        if len(words) < len(told) or not _is_there(level):
+        censuses = [self._censuses.get((level.number, each)) for each in fellows(level)]
+        words = [each for each in censuses if each is not None and each.view == view]
+        if len(words) < len(censuses) or not _is_there(level):
             return None
         words.append(own)
         return Census(

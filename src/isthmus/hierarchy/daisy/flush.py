@@ -26,7 +26,7 @@ class Holder(NamedTuple):
     process: ProcessId
 
 
-class Agreement(NamedTuple):
+class FlushResult(NamedTuple):
     """What a flush comes to: the messages that the view begins with, causes before effects, and what is settled."""
 
     agreed: list[Clocked]
@@ -35,15 +35,15 @@ class Agreement(NamedTuple):
 
 def agree(
     states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
-) -> Agreement:
+) -> FlushResult:
     """Work out from the lists of all seats what the view begins with. The order within a list makes no difference."""
     unsettled: dict[MessageId, Clocked] = {}
     others: dict[MessageId, Clocked] = {}
-    for seat, told in ((NONE, above), *enumerate(states)):
-        for message in told:
+    for seat, messages in ((NONE, above), *enumerate(states)):
+        for message in messages:
             (unsettled if seat_of(message.origin) == seat else others)[id_of(message)] = message
     settled = [message for each, message in sorted(others.items()) if each not in unsettled]
-    return Agreement(sorted(unsettled.values(), key=by_clock), settled)
+    return FlushResult(sorted(unsettled.values(), key=by_clock), settled)
 
 
 def by_clock(message: Clocked) -> tuple[int, ProcessId, int]:

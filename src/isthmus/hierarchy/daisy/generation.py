@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from isthmus.core.endpoint import Carried, Delivered, Hold, Outbox, View
+from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
@@ -107,18 +107,18 @@ class DaisyGeneration:
             messages.append(Clocked(self.id, seq, payload, destinations, self.clock))
         self.unstable.update((id_of(message), message) for message in messages)
         self.local.send(messages, now)
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def end(self, seq: int, payload: bytes, now: Nanos, out: Outbox) -> None:
         """Send everybody the last message of this generation."""
         self.ending = True
         self.local.send([Clocked(self.id, seq, payload, self.path[-1].everybody, LAST)], now)
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def finish(self, taken: Mapping[ProcessId, int], now: Nanos, out: Outbox) -> None:
         """The application has finished with these, where `auto_confirm` does not say that delivery is enough."""
         self.local.finish(taken, now)
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def credit(self) -> int:
         """How many more messages fit now: 0 while too many are not stable everywhere."""
@@ -136,7 +136,7 @@ class DaisyGeneration:
         """Frames of this generation."""
         for frame in frames:
             self._on_frame(source, frame, now, out)
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def _on_frame(self, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
         place = next((place for place, level in enumerate(self.levels) if level.number == frame.group), None)
@@ -174,13 +174,13 @@ class DaisyGeneration:
                 level.wake(now)
             self.local.offer()
             self.vouching.wake()
-            self._settle(now, out)
+            self._end_step(now, out)
             self._catch_up(out)
             self._ask(out)
             if self._leaving and not self.unstable and not self.local.member.membership.leaving:
                 self.local.member.leave(now, self.local.inner)
             return
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def deadline(self) -> Nanos | None:
         deadline = self.local.member.deadline()
@@ -188,7 +188,7 @@ class DaisyGeneration:
 
     # Deliveries
 
-    def _settle(self, now: Nanos, out: Outbox) -> None:
+    def _end_step(self, now: Nanos, out: Outbox) -> None:
         """The end of a step: whatever one group delivered goes to its neighbours, until nothing moves."""
         moved = True
         while moved:
@@ -256,7 +256,7 @@ class DaisyGeneration:
     def _deliver(self, message: Clocked, batch: Batch | None, out: Outbox) -> None:
         """Deliver to the application. Messages for everybody are batches of their origin, among views, as in groups."""
         if message.destinations:
-            out.addressed.append(Delivered(message, batch))
+            out.addressed.append(AddressedDelivery(message, batch))
         else:
             assert batch is not None, "a local group delivers batches"
             number = message.seq
@@ -373,7 +373,7 @@ class DaisyGeneration:
 
     def _hand_out(self, now: Nanos, out: Outbox) -> None:
         """Put the words of all groups into the one outbox, each with the number of its group."""
-        self.local.settle_step()
+        self.local.end_step()
         inner = self.local.inner
         out.holds += inner.holds
         for destinations, pdu in inner.sends:
@@ -383,13 +383,13 @@ class DaisyGeneration:
         self.local.words.clear()
         out.stopped = inner.stopped
         inner.clear()
-        self.vouching.settle()
+        self.vouching.end_step()
         for destinations, group, question in self.vouching.words:
             self._say(out, destinations, group, question)
         self.vouching.words.clear()
         for level in self.levels[1:]:
             assert isinstance(level, ServersGroup)
-            level.settle_step()
+            level.end_step()
             out.holds += map(level.named, level.holds)
             for destinations, seat_word in level.sends:
                 self._say(out, destinations, level.number, seat_word)

@@ -22,7 +22,7 @@ from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.wire.daisy import Offered, PointPdu
 from isthmus.core.wire.group import GroupPdu
 from isthmus.hierarchy.daisy.pieces import fill_frame
-from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, id_of, pack, unpack
 from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
@@ -63,7 +63,7 @@ class LocalGroup:
         plain = not tree.options.star and tree.options.inside == "everybody"
         order = self.causal if plain else FifoOrder
         self.member = GroupMember(owner, group.everybody, order, unlimited, now)
-        self.record = Record()
+        self.record = GroupRecord()
         self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
         self._under_way: set[MessageId] = set()
         self._offered: dict[ProcessId, int] = {}
@@ -167,7 +167,7 @@ class LocalGroup:
     def on_word(self, source: ProcessId, word: PointPdu, now: Nanos) -> None:
         """Nothing to do: nobody sends parcels where messages go to everybody."""
 
-    def settle_step(self) -> None:
+    def end_step(self) -> None:
         """The end of a step. Nothing to do: the member has put all that it has to say into its outbox."""
 
     def wake(self, now: Nanos) -> None:

@@ -30,7 +30,7 @@ class Posted(NamedTuple):
     parcel: Parcel
 
 
-class Sent(NamedTuple):
+class SentParcel(NamedTuple):
     """An own parcel, and by receiver how many it had been sent with this one."""
 
     batch: Batch
@@ -63,12 +63,12 @@ class Parcels:
         self.finished: list[Batch] = []
         self._sent = 0
         self._safe = 0
-        self._not_safe: deque[Sent] = deque()
-        self._not_done: deque[Sent] = deque()
+        self._not_safe: deque[SentParcel] = deque()
+        self._not_done: deque[SentParcel] = deque()
         self._delivered_by = dict.fromkeys(view.members, 0)
         self._last_to = dict.fromkeys(others, 0)
-        """The number of the last parcel to each, and in `_told` how many it knows to be done."""
-        self._told = dict.fromkeys(others, 0)
+        """The number of the last parcel to each, and in `_known_done` how many it knows to be done."""
+        self._known_done = dict.fromkeys(others, 0)
         self._to_acknowledge: set[ProcessId] = set()
         self._to_tell: set[ProcessId] = set()
 
@@ -91,7 +91,7 @@ class Parcels:
         self._sent += 1
         batch = Batch(self.view.number, self.id, self._sent, stamp, self._safe, messages)
         own_row = self._ranks[self.id] * len(self.view.members)
-        sent = Sent(batch, {member: stamp[own_row + self._ranks[member]] for member in everybody})
+        sent = SentParcel(batch, {member: stamp[own_row + self._ranks[member]] for member in everybody})
         parcel = Parcel(batch, self.done[self.id])
         others = tuple(member for member in everybody if member != self.id)
         for member in others:
@@ -178,7 +178,7 @@ class Parcels:
             self.sends.append(((source,), posted.parcel))
         outgoing.log.drop_through(self._acked(source))
         self._delivered_by[source] = max(self._delivered_by[source], min(receipt.delivered, self._acked(source)))
-        self._told[source] = max(self._told[source], receipt.done)
+        self._known_done[source] = max(self._known_done[source], receipt.done)
         self._count()
 
     def take(self) -> Sequence[Batch]:
@@ -191,7 +191,7 @@ class Parcels:
             self._count()
         return ready
 
-    def settle_step(self) -> None:
+    def end_step(self) -> None:
         """The end of a step: one receipt per sender that something came of, one word on what became safe."""
         for member in sorted(self._to_acknowledge):
             stream = self.incoming[member]
@@ -207,7 +207,7 @@ class Parcels:
         for member, outgoing in self.outgoing.items():
             for _, overdue in outgoing.overdue(now):
                 self.sends.extend(((member,), posted.parcel) for posted in overdue)
-        self._say({member for member, last in self._last_to.items() if self._told[member] < last})
+        self._say({member for member, last in self._last_to.items() if self._known_done[member] < last})
 
     def _say(self, members: Collection[ProcessId]) -> None:
         if members:

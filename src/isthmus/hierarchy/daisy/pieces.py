@@ -45,9 +45,9 @@ def cut(state: SeatState) -> list[SeatState]:
 
 def makes_sense(state: SeatState, tree: DaisyTree) -> bool:
     """Whether a state off the wire speaks only of processes that there are."""
-    told = (*state.entries, *(state.above or ()))
+    messages = (*state.entries, *(state.above or ()))
     holders = {process for _, process in state.holders}
-    return tree.knows(holders) and all(tree.knows((message.origin, *message.destinations)) for message in told)
+    return tree.knows(holders) and all(tree.knows((message.origin, *message.destinations)) for message in messages)
 
 
 class Pieces:

@@ -34,7 +34,7 @@ from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
 from isthmus.ordering.group.window import GroupSettings
 
 
-class Told(NamedTuple):
+class FlushEntry(NamedTuple):
     """A message that a member lists in a flush: in which parcel of whom (0 if that is done), and whether it is kept."""
 
     sender: ProcessId
@@ -48,23 +48,23 @@ class Flush:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.told: dict[ProcessId, list[Told]] = {member: [] for member in view.members}
+        self.entries: dict[ProcessId, list[FlushEntry]] = {member: [] for member in view.members}
         self.done: dict[ProcessId, int] = {}
         self.ends: dict[ProcessId, int] = {}
         """Of each that has told everything, the number of the batch with its last word."""
 
     def take(self, batch: Batch) -> None:
         """Words of one member. What it told for an earlier view, and could not send then, is all told again."""
-        told = self.told[batch.sender]
+        entries = self.entries[batch.sender]
         for packed in batch.messages:
             if packed.seq:
-                found = unpack_told(packed)
+                found = unpack_entry(packed)
                 if found is not None:
-                    told.append(found)
+                    entries.append(found)
                 continue
             end = unpack_end(packed)
             if end is None or end[0] != self.view.number:
-                told.clear()
+                entries.clear()
                 continue
             self.ends[batch.sender] = batch.number
             for sender, done in end[1]:
@@ -74,8 +74,8 @@ class Flush:
     def is_complete(self) -> bool:
         return len(self.ends) == len(self.view.members)
 
-    def everything(self) -> list[Told]:
-        return [each for member in self.view.members for each in self.told[member]]
+    def everything(self) -> list[FlushEntry]:
+        return [each for member in self.view.members for each in self.entries[member]]
 
     def agreed(self) -> list[Clocked]:
         """What the view begins with, causes before effects: what is kept, and the parcels that are not done.
@@ -189,11 +189,11 @@ class PointGroup(LocalGroup):
             self._next_tick = now + self.settings.heartbeat
             self.parcels.tick(now)
 
-    def settle_step(self) -> None:
+    def end_step(self) -> None:
         parcels = self.parcels
         self.inner.holds.clear()  # of the flush: what the member holds are no messages that somebody waits for
         if self.flush is None:
-            parcels.settle_step()
+            parcels.end_step()
             self.words += parcels.sends
             self.inner.holds += parcels.holds
         parcels.sends.clear()
@@ -248,17 +248,17 @@ class PointGroup(LocalGroup):
         heard = [] if self.flush is None else self.flush.everything()
         done = self.parcels.done if self.flush is None else _latest(self.parcels.done, self.flush.done)
         self.flush = Flush(view)
-        told = {(*each[:3], id_of(each.message)): each for each in (*self._tell(), *heard)}
-        self.member.relay([*map(pack_told, told.values()), pack_end(self.id, view, done)], now, self.inner)
+        entries = {(*each[:3], id_of(each.message)): each for each in (*self._tell(), *heard)}
+        self.member.relay([*map(pack_entry, entries.values()), pack_end(self.id, view, done)], now, self.inner)
 
-    def _tell(self) -> Iterator[Told]:
+    def _tell(self) -> Iterator[FlushEntry]:
         kept = dict(self.record.kept)
         for sender, batches in self.parcels.held.items():
             for number, batch in batches.items():
                 for message in map(unpack, batch.messages):
                     if message is not None:
-                        yield Told(sender, number, kept.pop(id_of(message), None) is not None, message)
-        yield from (Told(0, 0, True, message) for message in kept.values())
+                        yield FlushEntry(sender, number, kept.pop(id_of(message), None) is not None, message)
+        yield from (FlushEntry(0, 0, True, message) for message in kept.values())
 
     def _enforce(self, flush: Flush, now: Nanos) -> None:
         """The lists of all members are here: put the view in force, beginning with what they have."""
@@ -303,23 +303,23 @@ def _latest(one: dict[ProcessId, int], other: dict[ProcessId, int]) -> dict[Proc
 _Envelope = tuple[Number, Number, bool, Number, Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)], bytes]
 _End = tuple[Number, Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]]
 _encoder = msgspec.msgpack.Encoder()
-_told_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
+_entry_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
 _end_decoder: msgspec.msgpack.Decoder[_End] = msgspec.msgpack.Decoder(_End)
 
 
-def pack_told(told: Told) -> Message:
-    message = told.message
-    envelope = (told.sender, told.number, told.kept, message.clock, message.destinations, message.payload)
+def pack_entry(entry: FlushEntry) -> Message:
+    message = entry.message
+    envelope = (entry.sender, entry.number, entry.kept, message.clock, message.destinations, message.payload)
     return Message(message.origin, message.seq, _encoder.encode(envelope))
 
 
-def unpack_told(packed: Message) -> Told | None:
+def unpack_entry(packed: Message) -> FlushEntry | None:
     """The entry in a message of the flush; None where the payload makes no sense."""
     try:
-        sender, number, kept, clock, destinations, payload = _told_decoder.decode(packed.payload)
+        sender, number, kept, clock, destinations, payload = _entry_decoder.decode(packed.payload)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return Told(sender, number, kept, Clocked(packed.origin, packed.seq, payload, destinations, clock))
+    return FlushEntry(sender, number, kept, Clocked(packed.origin, packed.seq, payload, destinations, clock))
 
 
 def pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Message:

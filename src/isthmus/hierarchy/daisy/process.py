@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from isthmus.core.endpoint import Hold, Outbox
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import LinkId, MessageId, Nanos, ProcessId
+from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.wire.daisy import Census, ChangePdu, DaisyFrame, Halt, Knock, Over, Welcome
 from isthmus.core.wire.group import Counts
@@ -100,7 +100,7 @@ class DaisyProcess:
         self._stopped = ""
         self._over = OUTSIDE
         self._knocks: dict[ProcessId, Nanos] = {}
-        self._told: tuple[ProcessId, Census] | None = None
+        self._last_census: tuple[ProcessId, Census] | None = None
         self._silent_for = 0
         self._counted = 0
         self._next_poll = now
@@ -250,8 +250,8 @@ class DaisyProcess:
     def _tell(self, level: Level, server: ProcessId, mine: Census, out: Outbox) -> None:
         mine = msgspec.structs.replace(mine, view=level.view_number)
         self._silent_for += 1
-        if self._told != (server, mine) or self._silent_for >= REPEAT:
-            self._told, self._silent_for = (server, mine), 0
+        if self._last_census != (server, mine) or self._silent_for >= REPEAT:
+            self._last_census, self._silent_for = (server, mine), 0
             self._say(out, (server,), level.number, mine)
 
     def _consider(self, census: Census, now: Nanos, out: Outbox) -> None:
@@ -305,7 +305,7 @@ class DaisyProcess:
         others = (each for each in self.local.view.members if each != self.id)
         self.not_heard = {each: now if before.knows((each,)) else patient for each in others}
         self._poll = Poll()
-        self._told = None
+        self._last_census = None
         self._knocks.clear()
         # Old habits count half as much as what is done from now on.
         self.sent_to = Counter({each: count // 2 for each, count in self.sent_to.items() if count > 1})
@@ -329,16 +329,16 @@ class DaisyProcess:
         """Stop this process: the others have gone on without it."""
         self._stopped = out.stopped = EXCLUDED
 
-    def _of_before(self, link: LinkId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+    def _of_before(self, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
         if self.former is not None and frame.generation == self.former.tree.generation:
-            self.former.receive(link, [frame], now, self._aside)
+            self.former.receive(source, [frame], now, self._aside)
             self._carry_former(out)
         else:
-            self._say_whether_it_is_over(link, frame, out)
+            self._say_whether_it_is_over(source, frame, out)
 
-    def _say_whether_it_is_over(self, link: LinkId, frame: DaisyFrame, out: Outbox) -> None:
+    def _say_whether_it_is_over(self, source: ProcessId, frame: DaisyFrame, out: Outbox) -> None:
         if frame.generation <= self._over:
-            out.sends.append(((link,), DaisyFrame(frame.group, frame.generation, Over())))
+            out.sends.append(((source,), DaisyFrame(frame.group, frame.generation, Over())))
 
     def _carry_former(self, out: Outbox) -> None:
         """Let the former generation go on until everybody has its last message; it does nothing else any more."""
@@ -355,9 +355,9 @@ class DaisyProcess:
             self.former = None
         aside.clear()
 
-    def _on_change(self, link: LinkId, frame: DaisyFrame, pdu: ChangePdu, now: Nanos, out: Outbox) -> None:
+    def _on_change(self, source: ProcessId, frame: DaisyFrame, pdu: ChangePdu, now: Nanos, out: Outbox) -> None:
         if isinstance(pdu, Knock):
-            self._on_knock(link, now, out)
+            self._on_knock(source, now, out)
         elif isinstance(pdu, Welcome):
             if self.is_outside:
                 self._begin(frame.generation, pdu.last, now, out)
@@ -370,12 +370,12 @@ class DaisyProcess:
                 # Everybody has begun the next one: we were taken for dead.
                 self._stop(out)
         elif frame.generation < self.tree.generation:
-            self._say_whether_it_is_over(link, frame, out)
-        elif frame.generation == self.tree.generation and self.options.changes and self.tree.knows((link,)):
+            self._say_whether_it_is_over(source, frame, out)
+        elif frame.generation == self.tree.generation and self.options.changes and self.tree.knows((source,)):
             if isinstance(pdu, Halt):
                 self.halted = True
             else:
-                self._poll.hear(frame.group, link, pdu)
+                self._poll.hear(frame.group, source, pdu)
                 self.halted = self.halted or pdu.halted
 
     # Newcomers
@@ -384,13 +384,13 @@ class DaisyProcess:
         out.sends.append((tuple(islice(self._contacts, KNOCKS)), DaisyFrame(TOP, 0, Knock())))
         self._contacts.rotate(-KNOCKS)
 
-    def _on_knock(self, link: LinkId, now: Nanos, out: Outbox) -> None:
+    def _on_knock(self, source: ProcessId, now: Nanos, out: Outbox) -> None:
         if self.is_outside or not self.options.changes:
             return
-        if self._last_message and self.tree.knows((link,)):
-            out.sends.append(((link,), DaisyFrame(TOP, self.tree.generation, Welcome(self._last_message))))
+        if self._last_message and self.tree.knows((source,)):
+            out.sends.append(((source,), DaisyFrame(TOP, self.tree.generation, Welcome(self._last_message))))
         else:
-            self._knocks[link] = now + PATIENCE * self.settings.suspect_after
+            self._knocks[source] = now + PATIENCE * self.settings.suspect_after
 
     def _say(self, out: Outbox, destinations: tuple[ProcessId, ...], group: int, pdu: ChangePdu) -> None:
         out.sends.append((destinations, DaisyFrame(group, self.tree.generation, pdu)))

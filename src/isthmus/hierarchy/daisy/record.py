@@ -17,7 +17,7 @@ from isthmus.core.ids import MessageId, ProcessId
 from isthmus.core.message import MAX_MEMBERS, Clocked, Message, Number, Vector
 
 
-class Record:
+class GroupRecord:
     """Which messages have been here. Each of them is kept, or it is settled: nobody needs it any more."""
 
     __slots__ = ("kept", "seen")

@@ -24,10 +24,10 @@ from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked, Message
 from isthmus.core.wire.daisy import SeatReport, SeatState
 from isthmus.core.wire.group import Ack
-from isthmus.hierarchy.daisy.flush import Agreement, Holder, agree
+from isthmus.hierarchy.daisy.flush import FlushResult, Holder, agree
 from isthmus.hierarchy.daisy.local import Arrival, NewView
 from isthmus.hierarchy.daisy.pieces import Pieces, cut, fill_frame, makes_sense
-from isthmus.hierarchy.daisy.record import Record, id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, id_of, pack, unpack
 from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.group.channel import Incoming, Outgoing
 from isthmus.ordering.group.window import GroupSettings
@@ -74,7 +74,7 @@ class ServersGroup:
         self.closing = False
         self.unvouched = False
         self.vouched_in = 0
-        self.record = Record()
+        self.record = GroupRecord()
         self.order = self._make_order()
         self.sends: Sends = []
         self.holds: list[Hold] = []
@@ -164,8 +164,8 @@ class ServersGroup:
         # What came from above is told even if it is settled: whether it is, is for the group above to say.
         foreign = {
             id_of(message): message
-            for told in self.states.values()
-            for message in told
+            for entries in self.states.values()
+            for message in entries
             if not self.tree.is_below(self.number, message.origin)
         }
         return [each for each in self._agree(list(foreign.values())).agreed if self.goes_beyond(each)]
@@ -248,7 +248,7 @@ class ServersGroup:
             self.reports[seat] = list(map(max, self.reports[seat], pdu.reported))
             self._reports_moved = True
 
-    def settle_step(self) -> None:
+    def end_step(self) -> None:
         """The end of a step: one acknowledgement per stream that something came of."""
         for seat in sorted(self._unacknowledged):
             stream = self.incoming[seat]
@@ -411,16 +411,16 @@ class ServersGroup:
             if rest:
                 self._say_state(rest, False, True)
 
-    def _say_state(self, destinations: tuple[ProcessId, ...], told: bool, asks: bool) -> None:
-        self.sends.extend((destinations, piece) for piece in cut(self._state(told, asks)))
+    def _say_state(self, destinations: tuple[ProcessId, ...], complete: bool, asks: bool) -> None:
+        self.sends.extend((destinations, piece) for piece in cut(self._state(complete, asks)))
 
-    def _state(self, told: bool, asks: bool) -> SeatState:
-        told = told and not self.closing and not self.unvouched
-        above = self.above if told and self._lowest().process == self.id else None
+    def _state(self, complete: bool, asks: bool) -> SeatState:
+        complete = complete and not self.closing and not self.unvouched
+        above = self.above if complete and self._lowest().process == self.id else None
         return SeatState(
             [(each.epoch, each.process) for each in self.holders],
-            told,
-            list(self._own_state) if told else [],
+            complete,
+            list(self._own_state) if complete else [],
             None if above is None else list(above),
             asks,
         )
@@ -438,7 +438,7 @@ class ServersGroup:
         if latest != self.holders:
             self.holders = latest
             self._begin_flush(now)
-        if theirs == self.holders and state.told and not self.installed:
+        if theirs == self.holders and state.complete and not self.installed:
             whole = self._pieces.add(seat, state)
             if whole is not None:
                 self.states.setdefault(seat, whole.entries)
@@ -479,7 +479,7 @@ class ServersGroup:
             self._expect(self.size, number, [id_of(message)])
         self._send_pending(now)
 
-    def _agree(self, above: Sequence[Clocked]) -> Agreement:
+    def _agree(self, above: Sequence[Clocked]) -> FlushResult:
         lists = [self.states[seat] for seat in range(self.size)]
         return agree(lists, above, lambda origin: self.tree.seat_of(self.number, origin))
 

@@ -78,7 +78,7 @@ class Vouching:
             elif not any((each.to, each.question) == (source, word) for each in self._owed):
                 self._owed.append(Owed(place, source, word, self.want(place - 1)))
 
-    def settle(self) -> None:
+    def end_step(self) -> None:
         """The end of a step: answer those who wait for a round that is done."""
         for each in list(self._owed):
             if each.place >= len(self._levels) or _view_of(self._levels[each.place]) != each.question.view:

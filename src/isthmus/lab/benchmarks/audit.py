@@ -93,14 +93,14 @@ def measure(deliveries: int, master: str | None = None, memory: str = "3g", only
 def _measure(spark: Any, case: Case, directory: Path) -> Figure:
     from isthmus.pipeline.audit import audit
     from isthmus.pipeline.ingest import ingest
-    from isthmus.pipeline.yardstick import last_stage, read_and_sort, settle, stages_since
+    from isthmus.pipeline.yardstick import free_memory, last_stage, read_and_sort, stages_since
 
     trace = directory / "trace"
     delivered = write_trace(trace, case)
     ingest_seconds, table = _timed(lambda: ingest(spark, [trace], directory / "table"))
-    settle(spark)
+    free_memory(spark)
     sort_seconds, _ = _timed(lambda: read_and_sort(spark, table))
-    settle(spark)
+    free_memory(spark)
     before = last_stage(spark)
     with PeakMemory() as peak:
         audit_seconds, report = _timed(lambda: audit(spark, table, engine=case.engine))

@@ -24,7 +24,7 @@ STABLE_WITHIN = 40.0 * SLOWNESS
 """Seconds for everything that was sent to become stable everywhere, after the kill and the end of the load."""
 
 
-class Figures(Struct, frozen=True):
+class FailoverFigures(Struct, frozen=True):
     """What a user asks first: how much, how fast, how long was the hiccup. Of application processes only.
 
     Latencies are between the sites and from before the kill. `flowed_again_after_ms` is when messages arrived again, in
@@ -57,7 +57,7 @@ async def through_a_kill(
     return killed_at
 
 
-def figures_of(events: Sequence[Event], killed_at: Nanos) -> Figures:
+def figures_of(events: Sequence[Event], killed_at: Nanos) -> FailoverFigures:
     sent_at = {_message(event): event.time_ns for event in events if event.event == "send"}
     delivered = [event for event in events if event.event == "deliver" and event.role == "app"]
     delays = sorted(
@@ -70,7 +70,7 @@ def figures_of(events: Sequence[Event], killed_at: Nanos) -> Figures:
     # After the last send there is little to flow.
     flowing = flowing_again(events, (NEAR, FAR), killed_at, max(sent_at.values()))
     elapsed = max(times) - min(times)
-    return Figures(
+    return FailoverFigures(
         messages=len(sent_at),
         deliveries=len(delivered),
         deliveries_per_second=round(len(delivered) * SECOND / elapsed),

@@ -17,7 +17,7 @@ from msgspec import Struct
 from isthmus.core.ids import Nanos
 from isthmus.hierarchy.daisy.generation import VIEWS
 from isthmus.lab.harness.os_process import Ports, silence
-from isthmus.lab.harness.sites import Share, Sites
+from isthmus.lab.harness.sites import ProcessShare, Sites
 from isthmus.runtime.transport.address import LOOPBACK
 from isthmus.simulator.run import promised
 from isthmus.topology.file import load
@@ -44,7 +44,7 @@ NEWCOMERS = tuple(f"p{number}" for number in range(7, 10))
 """The daisy that changes: it begins as one group, which is too large with those who come later."""
 
 
-class Kill(Struct, frozen=True):
+class ServerKill(Struct, frozen=True):
     """One server. Nanoseconds after its death: when its group had a view without it, and when, after that, a message
     from that group had come out and one from elsewhere had come in."""
 
@@ -61,7 +61,7 @@ class Change(Struct, frozen=True):
     pause: Nanos
 
 
-class Outcome(Struct, frozen=True):
+class HierarchyOutcome(Struct, frozen=True):
     """One run, and what its traces say. `header` is the mean of `control_bytes` over all deliveries from others."""
 
     system: str
@@ -71,7 +71,7 @@ class Outcome(Struct, frozen=True):
     deliveries: int
     seconds: float
     header: float
-    kills: tuple[Kill, ...]
+    kills: tuple[ServerKill, ...]
     report: Report
     trace: str
     changes: tuple[Change, ...] = ()
@@ -120,8 +120,8 @@ def outcome_of(
     processes: int,
     os_processes: int,
     seconds: float,
-    kills: Sequence[Kill] = (),
-) -> Outcome:
+    kills: Sequence[ServerKill] = (),
+) -> HierarchyOutcome:
     """What the traces of a run say; `header` is that of messages inside `system`."""
     delivered = [row for row in events if row.event == "deliver" and row.role == "app"]
     headers = [
@@ -129,7 +129,7 @@ def outcome_of(
         for row in events
         if row.event == "deliver" and row.system == system and row.origin_process != row.process
     ]
-    return Outcome(
+    return HierarchyOutcome(
         system=file.stem,
         processes=processes,
         os_processes=os_processes,
@@ -149,11 +149,11 @@ def _spread(directory: Path, run: str, describe: Callable[[Ports], str], shares:
     return Sites(directory, run, describe, _named(shares), trace=directory / "trace")
 
 
-def _named(shares: Sequence[Sequence[str]]) -> dict[str, Share]:
-    return {share[0]: Share(SYSTEM, share) for share in shares}
+def _named(shares: Sequence[Sequence[str]]) -> dict[str, ProcessShare]:
+    return {share[0]: ProcessShare(SYSTEM, share) for share in shares}
 
 
-def _outcome(sites: Sites, seconds: float, kills: Sequence[tuple[str, Nanos]] = ()) -> Outcome:
+def _outcome(sites: Sites, seconds: float, kills: Sequence[tuple[str, Nanos]] = ()) -> HierarchyOutcome:
     events = list(read_trace([sites.file.parent / "trace"]).events())
     return outcome_of(
         events,
@@ -185,7 +185,7 @@ def _changes(events: Sequence[Event]) -> Iterator[Change]:
         yield Change(generation, tuple(sorted(groups)), max(pauses, default=0))
 
 
-def _timed(events: Sequence[Event], victim: str, at: Nanos) -> Kill:
+def _timed(events: Sequence[Event], victim: str, at: Nanos) -> ServerKill:
     """Whoever relays after the first view without the victim is the next server: that is when things flow again."""
     group = next(name for name, members in GROUPS.items() if victim in members)
     noticed = noticed_at(events, SYSTEM, GROUPS[group], victim, at)
@@ -203,7 +203,7 @@ def _timed(events: Sequence[Event], victim: str, at: Nanos) -> Kill:
         )
         for into in (True, False)
     )
-    return Kill(victim, noticed - at, max(inward, outward) - at)
+    return ServerKill(victim, noticed - at, max(inward, outward) - at)
 
 
 def noticed_at(events: Sequence[Event], system: str, group: Sequence[str], victim: str, at: Nanos) -> Nanos:
@@ -225,7 +225,7 @@ async def run_daisy(
     rate: float = RATE,
     deliveries: int = BEFORE,
     progress: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> HierarchyOutcome:
     """A daisy of three groups of four, whose servers are killed one after the other.
 
     `together` says which groups share an OS process: "ab" are one, "c" another.
@@ -254,7 +254,7 @@ async def run_changing(
     rate: float = RATE,
     deliveries: int = BEFORE,
     progress: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> HierarchyOutcome:
     """A daisy of one group that splits when others have come, and merges when its topmost server is killed."""
     victim, *rest = FOUNDERS
     async with _spread(directory, "changing", changing_file, [(victim,), rest]) as daisy:
@@ -282,7 +282,7 @@ async def run_clusters(
     rate: float = RATE,
     deliveries: int = BEFORE,
     progress: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> HierarchyOutcome:
     """Three layers of clusters in three OS processes, of which two share a cluster at the bottom."""
     bottom = [members for half in CLUSTERS.values() for members in half.values()]
     first, second, third, fourth = bottom
@@ -297,7 +297,7 @@ async def run_clusters(
     return _outcome(clusters, seconds)
 
 
-async def measure(directory: Path, progress: Callable[[], None]) -> list[Outcome]:
+async def measure(directory: Path, progress: Callable[[], None]) -> list[HierarchyOutcome]:
     """Run the daisy, the changing daisy and the clusters. In the first, the servers of all groups die in turn."""
     for name in ("daisy", "changing", "clusters"):
         (directory / name).mkdir(parents=True, exist_ok=True)

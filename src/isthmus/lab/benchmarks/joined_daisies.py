@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from isthmus.core.ids import Nanos
-from isthmus.lab.benchmarks.hierarchies import Kill, Outcome, noticed_at, outcome_of
+from isthmus.lab.benchmarks.hierarchies import HierarchyOutcome, ServerKill, noticed_at, outcome_of
 from isthmus.lab.harness.deaths import STANDSTILL, flowing_again
 from isthmus.lab.harness.os_process import silence
 from isthmus.lab.harness.sites import FAR, NEAR, WAIT, JoinedSites, Layout
@@ -51,7 +51,7 @@ async def run_joined(
     rate: float = RATE,
     deliveries: int = BEFORE,
     progress: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> HierarchyOutcome:
     """The victims die one after the other, with messages flowing both ways."""
     kills: list[tuple[str, Nanos]] = []
     async with joined_daisy(directory, victims) as sites:
@@ -79,8 +79,8 @@ async def run_joined(
     )
 
 
-def _timed(events: Sequence[Event], victim: str, at: Nanos, until: Nanos) -> Kill:
+def _timed(events: Sequence[Event], victim: str, at: Nanos, until: Nanos) -> ServerKill:
     """When its local group had a view without it, and when messages flowed again both ways."""
     group = next(members for members in GROUPS.values() if victim in members)
     noticed = noticed_at(events, NEAR, group, victim, at)
-    return Kill(victim, noticed - at, flowing_again(events, (NEAR, FAR), at, until) - at)
+    return ServerKill(victim, noticed - at, flowing_again(events, (NEAR, FAR), at, until) - at)

@@ -54,7 +54,7 @@ class Kill(Struct, frozen=True):
         return max(0, self.flowing - self.noticed)
 
 
-class Outcome(Struct, frozen=True):
+class KillsOutcome(Struct, frozen=True):
     """All kills of one kind, and what the traces say in the end."""
 
     victim: Victim
@@ -100,7 +100,7 @@ class KilledSites(JoinedSites):
 
 async def kill_again_and_again(
     directory: Path, victim: Victim, rounds: int, progress: Callable[[], None] = lambda: None
-) -> Outcome:
+) -> KillsOutcome:
     """`rounds` kills of one kind in one run, and the verdicts on its traces."""
     trace = directory / "trace"
     kills: list[tuple[Nanos, Nanos, Nanos]] = []
@@ -115,7 +115,7 @@ async def kill_again_and_again(
         await asyncio.sleep(BEFORE)
         await sites.see_through(STABLE_WITHIN)
     events = list(read_trace([trace]).events())
-    return Outcome(
+    return KillsOutcome(
         victim=victim,
         kills=tuple(
             _timed(events, at, noticed, min(until, following))
@@ -126,7 +126,7 @@ async def kill_again_and_again(
     )
 
 
-async def measure(directory: Path, rounds: int, progress: Callable[[], None]) -> list[Outcome]:
+async def measure(directory: Path, rounds: int, progress: Callable[[], None]) -> list[KillsOutcome]:
     outcomes = []
     for victim in VICTIMS:
         here = directory / victim

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from isthmus.lab.harness.os_process import ChildFailed, Ports
-from isthmus.lab.harness.sites import Share, Sites
+from isthmus.lab.harness.sites import ProcessShare, Sites
 from isthmus.runtime.transport.address import LOOPBACK
 from isthmus.trace.reader import read_trace
 
@@ -64,7 +64,7 @@ async def _start(directory: Path, names: list[str]) -> Start:
 
     gone: tuple[str, ...] = ()
     try:
-        shares = {name: Share(SYSTEM, [name]) for name in names}
+        shares = {name: ProcessShare(SYSTEM, [name]) for name in names}
         async with Sites(directory, "start", describe, shares, trace=trace) as system:
             try:
                 await system.load(RATE)

@@ -17,10 +17,10 @@ from typing import Literal
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND
-from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, Line, Traffic
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, LinkQuality, Traffic
 from isthmus.runtime.loop import run
 
-LINE = Line(delay=25 * MILLISECOND, rate=20_000_000)
+LINE = LinkQuality(delay=25 * MILLISECOND, rate=20_000_000)
 SIZE = 1024
 LINKS = (1, 2, 4, 8)
 COMPARED = 4
@@ -96,7 +96,7 @@ async def wan(
     senders: int = 1,
     seconds: float = SECONDS,
     latency: bool = False,
-    line: Line = LINE,
+    line: LinkQuality = LINE,
     watch: Watch = _let_pass,
 ) -> Figure:
     layout = Layout(processes=(senders, 1), gateways=gateways_for(links), links=links, assign=assign, line=line)

@@ -19,11 +19,11 @@ from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.lab.counts.rig import SystemRig
-from isthmus.lab.counts.table import Row, Section, row
+from isthmus.lab.counts.table import CountRow, Section, row
 from isthmus.ordering.acknowledged.member import Protocol, make_member
 from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings, Answer
 from isthmus.ordering.group.window import GroupSettings
-from isthmus.simulator.media import Medium
+from isthmus.simulator.media import SimulatedMedium
 from isthmus.simulator.network import Network
 from isthmus.simulator.world import Host
 
@@ -44,7 +44,7 @@ def worst_pdus(n: int) -> int:
     return n * n - n + 1
 
 
-class PaperMedium(Medium):
+class PaperMedium(SimulatedMedium):
     """Loses nothing, and counts. `serial`: a PDU has the medium for a round, and everybody has it at the end."""
 
     def __init__(self, network: Network, *, serial: bool) -> None:
@@ -107,7 +107,7 @@ def _best(size: int) -> int:
     return best_pdus(size) if size > 2 else worst_pdus(size)
 
 
-def count_best() -> list[Row]:
+def count_best() -> list[CountRow]:
     rows = []
     for protocol in _PROTOCOLS:
         for n in SIZES:
@@ -116,7 +116,7 @@ def count_best() -> list[Row]:
     return rows
 
 
-def count_worst() -> list[Row]:
+def count_worst() -> list[CountRow]:
     return [
         row(f"{protocol.upper()}, n = {n}", "messages", worst_pdus(n), [run(protocol, n, "each").medium.pdus])
         for protocol in _PROTOCOLS
@@ -124,7 +124,7 @@ def count_worst() -> list[Row]:
     ]
 
 
-def count_rounds() -> list[Row]:
+def count_rounds() -> list[CountRow]:
     rows = []
     for n in SIZES:
         rows.append(row(f"in parallel, n = {n}", "hops", 3, [run("to", n, "finally").rounds]))

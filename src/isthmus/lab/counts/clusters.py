@@ -17,7 +17,7 @@ from itertools import product
 from msgspec import Struct
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Delivered
+from isthmus.core.endpoint import AddressedDelivery
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
 from isthmus.core.wire.clusters import HopFrame
 from isthmus.core.wire.pdu import Pdu
@@ -25,7 +25,7 @@ from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.lab.counts.rig import SystemRig, Tally, run_while
-from isthmus.lab.counts.table import Row, Section, row
+from isthmus.lab.counts.table import CountRow, Section, row
 from isthmus.ordering.addressed.delivery import DeliveryName
 from isthmus.planner.clusters import (
     exact_from_above,
@@ -41,7 +41,7 @@ QUIET: Nanos = 3600 * SECOND
 
 LOOK_EVERY: Nanos = 10 * MILLISECOND
 
-FIGURE_7_SITES = 24
+FIGURE_7_SENDERS = 24
 FIGURE_7_PARTS = (2, 3, 4, 6, 8, 12)
 
 
@@ -49,17 +49,17 @@ FIGURE_7_PARTS = (2, 3, 4, 6, 8, 12)
 
 
 def even_tree(
-    sites: int, parts: int, layers: int, delivery: DeliveryName, *, dedicated: bool = False, name: str = ""
+    senders: int, parts: int, layers: int, delivery: DeliveryName, *, dedicated: bool = False, name: str = ""
 ) -> ClusterTable:
     """An even tree of processes that send. With `dedicated` every cluster has one more, its agent and coordinator."""
     extra: tuple[str, ...] = (f"c{name}",) if dedicated else ()
     below: tuple[ClusterTable, ...] = ()
     processes = extra
     if layers == 1:
-        processes += tuple(f"p{name}.{number}" for number in range(sites))
+        processes += tuple(f"p{name}.{number}" for number in range(senders))
     else:
         below = tuple(
-            even_tree(sites // parts, parts, layers - 1, delivery, dedicated=dedicated, name=f"{name}.{part}")
+            even_tree(senders // parts, parts, layers - 1, delivery, dedicated=dedicated, name=f"{name}.{part}")
             for part in range(parts)
         )
     return ClusterTable(name=name, delivery=delivery, processes=processes, parts=below)
@@ -76,7 +76,7 @@ class ClusterRig(SystemRig):
 
     def __init__(self, table: ClusterTable, *, weigh: bool = False) -> None:
         names = [process for cluster in table.all_clusters() for process in cluster.processes]
-        self.sites = [slot for slot, name in enumerate(names) if name.startswith("p")]
+        self.senders = [slot for slot, name in enumerate(names) if name.startswith("p")]
         self.tree = hierarchy_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
         self.entries: Counter[tuple[ProcessId, int]] = Counter()
         self.header_bytes: Counter[tuple[ProcessId, int]] = Counter()
@@ -98,7 +98,7 @@ class ClusterRig(SystemRig):
             if self._weigh:
                 self.header_bytes[message] += len(body_of(hop)) - len(hop.message.payload)
 
-    def on_message(self, host: Host, delivered: Delivered) -> None:
+    def on_message(self, host: Host, delivered: AddressedDelivery) -> None:
         self._delivered += 1
 
     def send(self, source: ProcessId, destination: ProcessId, size: int = 0) -> tuple[ProcessId, int]:
@@ -122,35 +122,35 @@ class ClusterRig(SystemRig):
 
     def send_all_pairs(self) -> None:
         """Send one message from every sender to every sender, itself included."""
-        for source, destination in product(self.sites, self.sites):
+        for source, destination in product(self.senders, self.senders):
             self.send(source, destination)
         self.rest()
-        assert self._delivered == len(self.sites) ** 2, "a message is missing"
+        assert self._delivered == len(self.senders) ** 2, "a message is missing"
 
 
 # Message cost
 
 
-def count_matrix() -> list[Row]:
+def count_matrix() -> list[CountRow]:
     rows = []
     for size in (2, 8, 32):
         rig = ClusterRig(even_tree(size, 1, 1, "rst"))
-        ids = [rig.send(rig.sites[0], other) for other in rig.sites[1:]]
+        ids = [rig.send(rig.senders[0], other) for other in rig.senders[1:]]
         rig.rest()
         rows.append(row(f"n = {size}", "entries", size**2, [rig.entries[each] for each in ids], rig.tally))
     return rows
 
 
-def count_cost() -> list[Row]:
+def count_cost() -> list[CountRow]:
     """The worst of all pairs: nothing can cost more than from one client at the bottom to another, over the top."""
     rows = []
     shapes = [(8, 8, 1), (16, 2, 2), (36, 6, 2), (16, 2, 3), (64, 4, 3), (32, 2, 4)]
-    for sites, parts, layers in shapes:
-        rig = ClusterRig(even_tree(sites, parts, layers, "rst"))
+    for senders, parts, layers in shapes:
+        rig = ClusterRig(even_tree(senders, parts, layers, "rst"))
         rig.send_all_pairs()
-        setting = f"n = {sites}, one layer" if layers == 1 else f"n = {sites}, b = {parts}, {layers} layers"
+        setting = f"n = {senders}, one layer" if layers == 1 else f"n = {senders}, b = {parts}, {layers} layers"
         worst = max(rig.entries.values())
-        rows.append(row(setting, "entries", message_cost(sites, parts, layers), [worst], rig.tally))
+        rows.append(row(setting, "entries", message_cost(senders, parts, layers), [worst], rig.tally))
     return rows
 
 
@@ -161,26 +161,26 @@ class Header(Struct, frozen=True):
     size: int
 
 
-def worst_header(sites: int, parts: int, layers: int, delivery: DeliveryName = "rst") -> Header:
+def worst_header(senders: int, parts: int, layers: int, delivery: DeliveryName = "rst") -> Header:
     """The header of a message from the last sender of the first part to the last of the last: clients at the bottom."""
-    rig = ClusterRig(even_tree(sites, parts, layers, delivery), weigh=True)
-    source = rig.sites[sites // parts - 1] if layers > 1 else rig.sites[0]
-    message = rig.send(source, rig.sites[-1])
+    rig = ClusterRig(even_tree(senders, parts, layers, delivery), weigh=True)
+    source = rig.senders[senders // parts - 1] if layers > 1 else rig.senders[0]
+    message = rig.send(source, rig.senders[-1])
     rig.rest()
     return Header(rig.entries[message], rig.header_bytes[message])
 
 
-def count_growth() -> list[Row]:
+def count_growth() -> list[CountRow]:
     """One message in an idle system of each size: its matrices are all zeros, a byte each."""
     rows = []
     for power in range(2, 7):
-        sites = 4**power
+        senders = 4**power
         for shape, parts, layers in (("flat", 1, 1), ("b = √n, two layers", 2**power, 2), ("b = 4", 4, power)):
             if shape == "b = 4" and layers == 2:
                 continue
-            header = worst_header(sites, parts, layers)
-            setting = f"n = {sites:,}, {shape}{f', {layers} layers' if shape == 'b = 4' else ''}"
-            expected = message_cost(sites, parts, layers)
+            header = worst_header(senders, parts, layers)
+            setting = f"n = {senders:,}, {shape}{f', {layers} layers' if shape == 'b = 4' else ''}"
+            expected = message_cost(senders, parts, layers)
             rows.append(row(setting, "entries", expected, [header.entries]))
     return rows
 
@@ -188,7 +188,7 @@ def count_growth() -> list[Row]:
 # Processing load
 
 
-class Load(Struct, frozen=True):
+class CoordinatorLoad(Struct, frozen=True):
     """Arrivals at every coordinator of one layer, from below and from above, in multiples of one sender's rate."""
 
     layer: int
@@ -196,9 +196,9 @@ class Load(Struct, frozen=True):
     above: list[Fraction]
 
 
-def loads(sites: int, parts: int, layers: int) -> list[Load]:
+def loads(senders: int, parts: int, layers: int) -> list[CoordinatorLoad]:
     """Count arrivals when everybody sends to everybody, in a tree of centralised clusters."""
-    rig = ClusterRig(even_tree(sites, parts, layers, "coordinator", dedicated=True))
+    rig = ClusterRig(even_tree(senders, parts, layers, "coordinator", dedicated=True))
     rig.send_all_pairs()
     arrivals = rig.arrivals
     found = []
@@ -206,33 +206,33 @@ def loads(sites: int, parts: int, layers: int) -> list[Load]:
         clusters = [cluster for cluster in rig.tree.clusters if cluster.layer == layer]
         below, above = [], []
         for cluster in clusters:
-            to_themselves = sum(rig.tree.home[site] == cluster.number for site in rig.sites)
-            below.append(Fraction(arrivals[cluster.coordinator, cluster.number] + to_themselves, sites))
-            above.append(Fraction(arrivals[cluster.coordinator, cluster.parent], sites))
-        found.append(Load(layer, below, above))
+            to_themselves = sum(rig.tree.home[site] == cluster.number for site in rig.senders)
+            below.append(Fraction(arrivals[cluster.coordinator, cluster.number] + to_themselves, senders))
+            above.append(Fraction(arrivals[cluster.coordinator, cluster.parent], senders))
+        found.append(CoordinatorLoad(layer, below, above))
     return found
 
 
-def count_loads() -> list[Row]:
+def count_loads() -> list[CountRow]:
     rows = [_flat_matrix(), *_rows_of(16, 1, 1)]
-    for sites, parts, layers in ((36, 2, 2), (36, 6, 2), (16, 2, 3), (27, 3, 3), (16, 2, 4)):
-        rows += _rows_of(sites, parts, layers)
+    for senders, parts, layers in ((36, 2, 2), (36, 6, 2), (16, 2, 3), (27, 3, 3), (16, 2, 4)):
+        rows += _rows_of(senders, parts, layers)
     return rows
 
 
-def _flat_matrix() -> Row:
+def _flat_matrix() -> CountRow:
     """The same without coordinators: every sender has as many arrivals as it sends itself."""
     rig = ClusterRig(even_tree(16, 1, 1, "rst"))
     rig.send_all_pairs()
-    counted = [Fraction(rig.arrivals[site, 0] + 1, 16) for site in rig.sites]
+    counted = [Fraction(rig.arrivals[site, 0] + 1, 16) for site in rig.senders]
     return row("n = 16, flat RST, any site", "loads", 1, counted)
 
 
-def _rows_of(sites: int, parts: int, layers: int) -> list[Row]:
+def _rows_of(senders: int, parts: int, layers: int) -> list[CountRow]:
     rows = []
-    for load in loads(sites, parts, layers):
-        shape = (sites, parts, layers, load.layer)
-        what = f"n = {sites}, b = {parts}, layer {load.layer} of {layers}" if layers > 1 else f"n = {sites}, flat"
+    for load in loads(senders, parts, layers):
+        shape = (senders, parts, layers, load.layer)
+        what = f"n = {senders}, b = {parts}, layer {load.layer} of {layers}" if layers > 1 else f"n = {senders}, flat"
         for whence, exact, printed, counted in (
             ("from below", exact_from_below(*shape), printed_from_below(*shape), load.below),
             ("from above", exact_from_above(*shape), printed_from_above(*shape), load.above),
@@ -243,13 +243,13 @@ def _rows_of(sites: int, parts: int, layers: int) -> list[Row]:
 
 
 def figure_7(
-    sites: int = FIGURE_7_SITES, parts: Iterable[int] = FIGURE_7_PARTS
+    senders: int = FIGURE_7_SENDERS, parts: Iterable[int] = FIGURE_7_PARTS
 ) -> dict[str, list[tuple[int, Fraction]]]:
     """Fig. 7: arrivals at coordinators over b, in a hierarchy of two layers, counted. By curve: (b, load)."""
     top: list[tuple[int, Fraction]] = []
     bottom: list[tuple[int, Fraction]] = []
     for number in parts:
-        lower, upper = loads(sites, number, 2)
+        lower, upper = loads(senders, number, 2)
         top.append((number, max(upper.below)))
         bottom.append((number, max(map(Fraction.__add__, lower.below, lower.above))))
     return {"layer 2: L(n)": top, "layer 1: R(n, 1) + S(n, 1)": bottom}

@@ -12,7 +12,7 @@ from functools import cache
 from msgspec import Struct
 
 from isthmus.core.codec import body_of
-from isthmus.core.endpoint import Delivered, Outbox
+from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
@@ -25,7 +25,7 @@ from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.lab.counts.clusters import Header, worst_header
 from isthmus.lab.counts.joins import one_per_set
 from isthmus.lab.counts.rig import PaperNetwork, SystemRig, run_while
-from isthmus.lab.counts.table import Row, Section, row
+from isthmus.lab.counts.table import CountRow, Section, row
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.causal import CausalOrder
@@ -46,7 +46,7 @@ SITES = 2
 # One message in a daisy
 
 
-class Sent(Struct):
+class MessageCost(Struct):
     """What one message cost: copies by (source, destination), the header of each multicast, when who delivered it.
 
     `words` counts everything that was sent, acknowledgements and all.
@@ -72,12 +72,12 @@ class DaisyRig(SystemRig):
     ) -> None:
         names = _processes(table)
         tree = self.tree = tree_of(table, {name: slot for slot, name in enumerate(names)}.__getitem__)
-        self.sent = Sent([], {}, {})
+        self.sent = MessageCost([], {}, {})
         super().__init__(names, lambda slot: DaisyProcess(slot, tree, settings, FIRST_HEARTBEAT), network)
 
-    def send(self, source: ProcessId, destinations: Sequence[ProcessId]) -> Sent:
+    def send(self, source: ProcessId, destinations: Sequence[ProcessId]) -> MessageCost:
         """One message without payload, until everybody has it whom it is for, and nobody has anything more to say."""
-        sent = self.sent = Sent([], {}, {})
+        sent = self.sent = MessageCost([], {}, {})
         began = self.world.now
         self.write(source, destinations, b"")
         run_while(self.world, lambda: len(sent.at) < len(destinations), "a message never arrived")
@@ -101,7 +101,7 @@ class DaisyRig(SystemRig):
             if multicast not in self.sent.headers:
                 self.sent.headers[multicast] = Header(_entries(batch), len(body_of(pdu)))
 
-    def on_message(self, host: Host, delivered: Delivered) -> None:
+    def on_message(self, host: Host, delivered: AddressedDelivery) -> None:
         self.sent.at[slot_of(host.id)] = self.world.now
 
 
@@ -120,20 +120,20 @@ def even_daisy(processes: int, parts: int, levels: int, name: str = "") -> Daisy
 # parallel, Sect. 8.2: six groups of n
 
 
-def compared(size: int) -> list[Sent]:
+def compared(size: int) -> list[MessageCost]:
     """Two sites of three groups each. A broadcast of one process of each group of the first that is no server."""
     rig = DaisyRig(even_daisy(SITES * PARTS * size, SITES * PARTS, 2))
     everybody = range(SITES * PARTS * size)
     return [rig.send(group * size + size - 1, everybody) for group in range(PARTS)]
 
 
-def between_sites(sent: Sent, size: int) -> int:
+def between_sites(sent: MessageCost, size: int) -> int:
     """Copies from one site to the other."""
     border = PARTS * size
     return sum((source < border) != (destination < border) for source, destination in sent.lines)
 
 
-def count_messages() -> list[Row]:
+def count_messages() -> list[CountRow]:
     rows = []
     for size in (2, 3, 4, 8):
         broadcasts = compared(size)
@@ -147,7 +147,7 @@ def count_messages() -> list[Row]:
     return rows
 
 
-def count_hops() -> list[Row]:
+def count_hops() -> list[CountRow]:
     """To another group, at the other site or not, three; within the group one. The join: `hops` has its counts."""
     rows = []
     for size in (2, 4):
@@ -168,7 +168,7 @@ def count_hops() -> list[Row]:
     return rows
 
 
-def count_vectors() -> list[Row]:
+def count_vectors() -> list[CountRow]:
     """Every copy of a message has one vector, as long as the group that it is in."""
     rows = []
     for size in (2, 3, 8):
@@ -237,14 +237,14 @@ def growth(sizes: tuple[int, ...] = SIZES) -> list[Growth]:
     return found
 
 
-def count_growth() -> list[Row]:
+def count_growth() -> list[CountRow]:
     return [
         row(f"n = {each.processes:,}, {each.kind}", "entries", each.expected, [each.header.entries])
         for each in growth()
     ]
 
 
-def count_bytes() -> list[Row]:
+def count_bytes() -> list[CountRow]:
     """Beside the number of entries: what the codec makes of them. In an idle system every number takes one byte."""
     return [
         row(f"n = {each.processes:,}, {each.kind}", "bytes", each.expected, [each.header.size], above=True)

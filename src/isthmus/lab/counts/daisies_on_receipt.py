@@ -10,16 +10,16 @@ from typing import get_args
 
 from msgspec import structs
 
-from isthmus.core.endpoint import Delivered
+from isthmus.core.endpoint import AddressedDelivery
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.daisy import DaisyFrame, Offered, Parcel
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable, Forward
 from isthmus.hierarchy.daisy.record import unpack
-from isthmus.lab.counts.daisies import FAST, DaisyRig, Sent, even_daisy
+from isthmus.lab.counts.daisies import FAST, DaisyRig, MessageCost, even_daisy
 from isthmus.lab.counts.rig import PaperNetwork
-from isthmus.lab.counts.table import Row, Section, row
+from isthmus.lab.counts.table import CountRow, Section, row
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.planner.expressions import PARTS
 from isthmus.simulator.world import Host
@@ -33,12 +33,12 @@ def _daisy(options: DaisyOptions, size: int, parts: int) -> DaisyTable:
     return structs.replace(even_daisy(size * parts, parts, 2), options=options)
 
 
-def across(forward: Forward, size: int, settings: GroupSettings = FAST) -> Sent:
+def across(forward: Forward, size: int, settings: GroupSettings = FAST) -> MessageCost:
     """One message from the last of the first of three groups to the last of all: neither is a server."""
     return DaisyRig(_daisy(DaisyOptions(forward=forward), size, PARTS), settings).send(size - 1, (PARTS * size - 1,))
 
 
-def count_vectors() -> list[Row]:
+def count_vectors() -> list[CountRow]:
     rows = []
     for size in (2, 3, 8):
         for forward in get_args(Forward):
@@ -53,7 +53,7 @@ def count_vectors() -> list[Row]:
     return rows
 
 
-def count_bytes() -> list[Row]:
+def count_bytes() -> list[CountRow]:
     """All that a message without payload takes on its way, beside the entries of its vectors."""
     rows = []
     for size in (2, 3, 8):
@@ -65,7 +65,7 @@ def count_bytes() -> list[Row]:
     return rows
 
 
-def count_hops() -> list[Row]:
+def count_hops() -> list[CountRow]:
     """As many as ever, where nothing overtakes anything. In groups of five and more a quorum is waited for, twice."""
     rows = []
     for size, hops in ((3, 3), (4, 3), (5, 7)):
@@ -121,13 +121,13 @@ class LateCause(DaisyRig):
         assert list(self.delivered) == [b"to a fellow", CAUSE, LARGE]
         return self.delivered[LARGE]
 
-    def on_message(self, host: Host, delivered: Delivered) -> None:
+    def on_message(self, host: Host, delivered: AddressedDelivery) -> None:
         self.delivered[delivered.message.payload] = self.world.now
         if host.id == ANSWERER:
             self.world.at(self.world.now, self.write, ANSWERER, (FAR,), LARGE)
 
 
-def count_delay() -> list[Row]:
+def count_delay() -> list[CountRow]:
     """In milliseconds, of which a hop takes one. The effect is with its server before the cause."""
     rows = []
     for cause, large in ((6, 1), (6, 3), (9, 3), (12, 5)):

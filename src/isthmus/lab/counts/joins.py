@@ -15,7 +15,7 @@ from msgspec import structs
 from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessName
 from isthmus.lab.counts.rig import Broadcast, Charges, Flood, Rig
-from isthmus.lab.counts.table import Row, Section, row
+from isthmus.lab.counts.table import CountRow, Section, row
 from isthmus.planner.expressions import (
     PARTS,
     JoinModel,
@@ -30,7 +30,7 @@ from isthmus.planner.expressions import (
     transfer_time,
 )
 from isthmus.topology.model import REST, Assign, Join, System, Topology, TransferSet
-from isthmus.topology.read.simulation import Fixed, LinkNetwork, Network, Simulation, Workload
+from isthmus.topology.read.simulation import Fixed, LinkNetwork, NetworkModel, Simulation, Workload
 
 HEARTBEAT: Nanos = 20 * MILLISECOND
 QUIET: Nanos = 10 * SECOND
@@ -81,7 +81,7 @@ def topology(
         ),
         simulation=Simulation(
             workload=Workload(rate=0),
-            network=Network(delay=Fixed(model.local_delay), bandwidth=model.local_rate),
+            network=NetworkModel(delay=Fixed(model.local_delay), bandwidth=model.local_rate),
             links=LinkNetwork(delay=Fixed(model.link_delay), bandwidth=model.link_rate),
         ),
     )
@@ -112,7 +112,7 @@ def broadcasts(described: Topology) -> list[Broadcast]:
     return [rig.broadcast(sender) for sender in everybody(described)]
 
 
-def count_messages() -> list[Row]:
+def count_messages() -> list[CountRow]:
     shapes: list[tuple[str, Sequence[int], Sequence[tuple[int, int]], OrderName]] = [
         *((f"n = {size}, one system", (size,), (), "fifo") for size in (2, 5, 9)),
         ("n = 2, m = 2", (1, 1), chain(2), "fifo"),
@@ -149,7 +149,7 @@ def _all_by(gateway: ProcessName, to: ProcessName) -> TransferSet:
     return TransferSet(gateway=gateway, to=to, processes=(ProcessName(gateway.system, REST),), key="sets")
 
 
-def count_star() -> list[Row]:
+def count_star() -> list[CountRow]:
     rows = []
     for leaves, local, link in ((2, 1, 25), (4, 1, 25), (4, 3, 10), (6, 2, 100)):
         model = JoinModel(local_delay=local * MILLISECOND, link_delay=link * MILLISECOND)
@@ -175,7 +175,7 @@ def one_per_set(set_size: int, assign: Assign) -> list[Broadcast]:
     return [rig.broadcast(ProcessName("s0", f"p{number}")) for number in range(1, PARTS + 1)]
 
 
-def count_parallel() -> list[Row]:
+def count_parallel() -> list[CountRow]:
     rows = []
     for set_size in (2, 3, 4, 6):
         own, *others = one_per_set(set_size, "transfer-sets")
@@ -193,7 +193,7 @@ def count_parallel() -> list[Row]:
     return rows
 
 
-def count_hops() -> list[Row]:
+def count_hops() -> list[CountRow]:
     own, *others = one_per_set(2, "transfer-sets")
     striped = one_per_set(2, "striped")
     best, worst = parallel_hops(sequencer_forwards=True), parallel_hops(sequencer_forwards=False)
@@ -212,7 +212,7 @@ def _hops(sent: Sequence[Broadcast]) -> list[Fraction]:
 # parallel, Sect. 8 and 8.1
 
 
-def count_transfer_time() -> list[Row]:
+def count_transfer_time() -> list[CountRow]:
     rows = []
     for links in (1, 2, 3, 4):
         model = JoinModel(
@@ -257,12 +257,12 @@ def within_stretch(limit: Fraction | None, stretch: Nanos = STRETCH) -> Fraction
     return limit * stretch / SECOND
 
 
-def _saturated(setting: str, model: JoinModel, limit: Fraction | None) -> Row:
+def _saturated(setting: str, model: JoinModel, limit: Fraction | None) -> CountRow:
     flood = saturate(model)
     return row(setting, "messages", within_stretch(limit), [flood.delivered_within(STRETCH)], flood.tally)
 
 
-def count_system_rate() -> list[Row]:
+def count_system_rate() -> list[CountRow]:
     rows = []
     for rate in (5_000_000, 10_000_000, 20_000_000):
         model = JoinModel(
@@ -272,7 +272,7 @@ def count_system_rate() -> list[Row]:
     return rows
 
 
-def count_join_rate() -> list[Row]:
+def count_join_rate() -> list[CountRow]:
     rows = []
     for links in (1, 2, 3, 4):
         model = JoinModel(
@@ -286,7 +286,7 @@ def count_join_rate() -> list[Row]:
     return rows
 
 
-def count_best_links() -> list[Row]:
+def count_best_links() -> list[CountRow]:
     rows = []
     for system, link in ((10, 10), (10, 5), (10, 4), (20, 4)):
         model = JoinModel(local_rate=system * 1_000_000, link_rate=link * 1_000_000, message_bits=MESSAGE_BITS)
@@ -317,7 +317,7 @@ LOAD_PER_LINK = 480
 LONG_STRETCH: Nanos = 200 * MILLISECOND
 
 
-def count_serialisation() -> list[Row]:
+def count_serialisation() -> list[CountRow]:
     rows = []
     for links in (2, 3):
         model = JoinModel(

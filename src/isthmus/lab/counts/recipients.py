@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from isthmus.hierarchy.daisy.options import DaisyOptions
-from isthmus.lab.counts.daisies import FAST, SITES, DaisyRig, Sent, even_daisy
-from isthmus.lab.counts.table import Row, Section, row
+from isthmus.lab.counts.daisies import FAST, SITES, DaisyRig, MessageCost, even_daisy
+from isthmus.lab.counts.table import CountRow, Section, row
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.planner.expressions import PARTS
 
@@ -30,12 +30,12 @@ def _rig(size: int, groups: int, resilience: int, settings: GroupSettings) -> Da
     return DaisyRig(structs.replace(table, options=inside), settings)
 
 
-def inside(size: int, recipients: int, resilience: int, settings: GroupSettings = FAST) -> Sent:
+def inside(size: int, recipients: int, resilience: int, settings: GroupSettings = FAST) -> MessageCost:
     """One message in a single group, from its last member to the first ones."""
     return _rig(size, 1, resilience, settings).send(size - 1, range(recipients))
 
 
-def across(size: int, resilience: int) -> Sent:
+def across(size: int, resilience: int) -> MessageCost:
     """One message from the last member of the first of six groups to the last of all: neither is a server."""
     return _rig(size, GROUPS, resilience, FAST).send(size - 1, (GROUPS * size - 1,))
 
@@ -46,7 +46,7 @@ def _each() -> Iterator[tuple[int, int, int, str]]:
             yield size, recipients, resilience, f"m = {size}, r = {recipients}, k = {resilience}"
 
 
-def count_copies() -> list[Row]:
+def count_copies() -> list[CountRow]:
     rows = []
     for size, recipients, resilience, setting in _each():
         copies = len(inside(size, recipients, resilience).lines)
@@ -62,7 +62,7 @@ def count_copies() -> list[Row]:
     return rows
 
 
-def count_words() -> list[Row]:
+def count_words() -> list[CountRow]:
     """With uniform delivery, which is what resilience has to be compared with: a quorum holds it first."""
     uniform = structs.replace(FAST, uniform=True)
     rows = []
@@ -75,7 +75,7 @@ def count_words() -> list[Row]:
     return rows
 
 
-def count_entries() -> list[Row]:
+def count_entries() -> list[CountRow]:
     rows = []
     for size, recipients, resilience, setting in _each():
         headers = inside(size, recipients, resilience).headers.values()
@@ -92,7 +92,7 @@ def size_of_header(size: int, resilience: int) -> int:
     return header.size
 
 
-def count_bytes() -> list[Row]:
+def count_bytes() -> list[CountRow]:
     """A number takes one byte in an idle system, so headers differ by m² − m, and by the frame around a parcel."""
     rows = []
     for size in SIZES:

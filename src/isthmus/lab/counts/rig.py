@@ -22,11 +22,11 @@ from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-from isthmus.core.endpoint import Delivered, Endpoint
+from isthmus.core.endpoint import AddressedDelivery, Endpoint
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.wire.group import Ack, Safe, Status
-from isthmus.core.wire.join import Block, Confirm, LinkPdu, Progress, SiteAck, SiteAssign, SiteFrame
+from isthmus.core.wire.join import Block, Confirm, FellowAck, FellowAssign, FellowFrame, LinkPdu, Progress
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.member import GatewayMember, Group
 from isthmus.simulator.checks.sometimes import Sometimes
@@ -54,8 +54,8 @@ _ALSO: dict[type, str] = {
     Safe: "safe",
     Status: "heartbeat",
     Batch: "place in a total order",
-    SiteAck: "acknowledgement between gateways",
-    SiteFrame: "word between gateways",
+    FellowAck: "acknowledgement between gateways",
+    FellowFrame: "word between gateways",
     Progress: "progress over a link",
     Confirm: "confirmation over a link",
 }
@@ -75,7 +75,7 @@ class Charges(Struct, frozen=True):
 
 def is_numbering(pdu: Pdu) -> bool:
     """Whether this is the message by which the sequencer tells a fellow its numbers (parallel Fig. 5, Sequence_out)."""
-    return isinstance(pdu, SiteFrame) and any(isinstance(word, SiteAssign) for word in pdu.pdus)
+    return isinstance(pdu, FellowFrame) and any(isinstance(word, FellowAssign) for word in pdu.pdus)
 
 
 class Tally:
@@ -166,7 +166,7 @@ class SystemRig:
     def on_batch(self, host: Host, batch: Batch) -> None:
         """What a process of a group delivers."""
 
-    def on_message(self, host: Host, delivered: Delivered) -> None:
+    def on_message(self, host: Host, delivered: AddressedDelivery) -> None:
         """What a process delivers that was sent to it."""
 
 

@@ -18,7 +18,7 @@ Unit: TypeAlias = Literal["messages", "hops", "nanoseconds", "links", "entries",
 HEARTBEAT = "heartbeat"
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class CountRow(Struct, frozen=True, kw_only=True):
     """One setting. `above` rows hold when more was counted than the formula says; all others when exactly as much.
 
     `printed` is what the paper says, where the formula here is a better one.
@@ -44,7 +44,7 @@ class Section(Struct, frozen=True, kw_only=True):
     what: str
     paper: str
     formula: str
-    count: Callable[[], list[Row]]
+    count: Callable[[], list[CountRow]]
 
 
 def row(
@@ -56,7 +56,7 @@ def row(
     *,
     above: bool = False,
     printed: Fraction | int | None = None,
-) -> Row:
+) -> CountRow:
     """A row for something that was counted several times and has to come out the same each time.
 
     Where it does not, the row shows a count that is wrong.
@@ -64,7 +64,7 @@ def row(
     counts = [Fraction(each) for each in counted]
     wrong = next((each for each in counts if each != expected), counts[0])
     also = {} if tally is None else dict(sorted(tally.also.items()))
-    return Row(
+    return CountRow(
         setting=setting,
         unit=unit,
         expected=Fraction(expected),

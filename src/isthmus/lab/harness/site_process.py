@@ -27,8 +27,8 @@ from msgspec import Struct
 from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.runtime.driver.gateway import GatewayDriver
-from isthmus.runtime.host import Host
-from isthmus.runtime.load import Broadcasting, Conversation, Load
+from isthmus.runtime.host import SystemHost
+from isthmus.runtime.load import Broadcasting, Conversation, LoadPlan
 from isthmus.runtime.loop import run as run_loop
 from isthmus.runtime.metrics import LinkMetrics
 from isthmus.runtime.problems import RuntimeProblem
@@ -61,7 +61,7 @@ class Send(Struct, frozen=True, tag="send"):
     """Begin to send from one process."""
 
     process: str
-    load: Load
+    load: LoadPlan
 
 
 class Quiet(Struct, frozen=True, tag="quiet"):
@@ -69,7 +69,7 @@ class Quiet(Struct, frozen=True, tag="quiet"):
 
 
 class Tell(Struct, frozen=True, tag="tell"):
-    """Answered with `Figures`. From here on delays are measured, or not; what was measured before is told now."""
+    """Answered with `SiteFigures`. From here on delays are measured, or not; what was measured before is told now."""
 
     measure: bool = False
 
@@ -85,7 +85,7 @@ class Close(Struct, frozen=True, tag="close"):
 Order: TypeAlias = Send | Quiet | Tell | Stable | Close
 
 
-class Numbered(Struct, frozen=True):
+class NumberedOrder(Struct, frozen=True):
     number: int
     order: Order
 
@@ -98,7 +98,7 @@ class Answer(Struct, frozen=True):
     error: str = ""
 
 
-class Figures(Struct, frozen=True):
+class SiteFigures(Struct, frozen=True):
     """How things stand here at time `at`: per process what it delivered, of that what other systems sent, and so on.
 
     `views` are who is in the view of each process, where it has had one since it began. `delays` are those of messages
@@ -156,7 +156,7 @@ class SiteProcess:
             self._application = Conversation(kind.site(topology, system, spec))
         else:
             self._application = self._meter = Meter(Site(topology, system.name, spec), joining=assignment.joining)
-        self._host: Host[Any] = Host(spec, together=True, stop_timeout=END_WITHIN)
+        self._host: SystemHost[Any] = SystemHost(spec, together=True, stop_timeout=END_WITHIN)
         self._names = spec.directory()
         self._ids = {name: self._names.id(system.name, name) for name in assignment.members}
         self._say = say
@@ -180,7 +180,7 @@ class SiteProcess:
 
     async def _serve(self, orders: asyncio.StreamReader, closing: asyncio.Future[int]) -> None:
         while line := await orders.readline():
-            numbered = msgspec.json.decode(line, type=Numbered)
+            numbered = msgspec.json.decode(line, type=NumberedOrder)
             if isinstance(numbered.order, Close):
                 closing.set_result(numbered.number)
                 return
@@ -192,7 +192,7 @@ class SiteProcess:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    async def _answer(self, numbered: Numbered) -> None:
+    async def _answer(self, numbered: NumberedOrder) -> None:
         try:
             self._say(Answer(numbered.number, await self._obey(numbered.order)))
         except (RuntimeProblem, KeyError) as problem:
@@ -222,11 +222,11 @@ class SiteProcess:
                 await asyncio.gather(*(driver.see_through() for driver in processes.values()))
         return None
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> SiteFigures:
         application, meter, processes = self._application, self._meter, self._host.processes
         counted = {name: process for name, process in self._ids.items() if application.sends(process)}
         times = os.times()
-        return Figures(
+        return SiteFigures(
             at=monotonic_ns(),
             accepted={name: driver.accepted for name, driver in processes.items()},
             delivered={name: application.delivered[process] for name, process in counted.items()},

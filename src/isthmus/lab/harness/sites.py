@@ -33,15 +33,15 @@ from isthmus.lab.harness.site_process import (
     Answer,
     Assignment,
     Close,
-    Figures,
-    Numbered,
+    NumberedOrder,
     Order,
     Quiet,
     Send,
+    SiteFigures,
     Stable,
     Tell,
 )
-from isthmus.runtime.load import Load
+from isthmus.runtime.load import LoadPlan
 from isthmus.runtime.transport.address import LOOPBACK
 from isthmus.topology.file import load
 from isthmus.topology.wiring import all_links
@@ -52,7 +52,7 @@ WAIT = 2 * PATIENCE
 """Seconds after which something that is waited for will not come; none of it takes that long on a free machine."""
 
 
-class Line(Struct, frozen=True):
+class LinkQuality(Struct, frozen=True):
     """What each link between the sites is like: delay one way, bits per second each way."""
 
     delay: Nanos
@@ -63,7 +63,7 @@ class Line(Struct, frozen=True):
         return f"{format_duration(2 * self.delay)} round trip{rate}"
 
 
-class Child(OsProcess):
+class SiteChild(OsProcess):
     """One OS process with members of one site. `lives` counts how often its members have been started anew."""
 
     def __init__(self, name: str, assignment: Assignment) -> None:
@@ -116,15 +116,15 @@ class Child(OsProcess):
         self, process: str, *, size: int = SIZE, rate: float | None = None, count: int = sys.maxsize
     ) -> None:
         """Have a process begin to send."""
-        await self.ask(Send(process, Load(size, rate, count, TICK)))
+        await self.ask(Send(process, LoadPlan(size, rate, count, TICK)))
 
     async def quiet(self) -> dict[str, int]:
         """End all sending. Returns how many messages were accepted of each process."""
         return msgspec.convert(await self.ask(Quiet()), dict[str, int])
 
-    async def figures(self, *, measure: bool = False) -> Figures:
+    async def figures(self, *, measure: bool = False) -> SiteFigures:
         """How things stand. Delays are measured from one call that says `measure` to the next call."""
-        return msgspec.convert(await self.ask(Tell(measure)), Figures)
+        return msgspec.convert(await self.ask(Tell(measure)), SiteFigures)
 
     async def stable(self, within: float = PATIENCE) -> None:
         """Wait until everything that was accepted here is stable in every system."""
@@ -140,7 +140,7 @@ class Child(OsProcess):
         self._number += 1
         number = self._number
         self._answers[number] = asyncio.get_running_loop().create_future()
-        self.write(msgspec.json.encode(Numbered(number, order)))
+        self.write(msgspec.json.encode(NumberedOrder(number, order)))
         return await self._answer(number, within)
 
     async def _answer(self, number: int, within: float = PATIENCE) -> Any:
@@ -166,7 +166,7 @@ class Child(OsProcess):
 class Lines(OsProcess):
     """`isthmus wan`: one emulated line per link, in an OS process of its own."""
 
-    def __init__(self, line: Line, ends: Sequence[tuple[int, int]], log: Path) -> None:
+    def __init__(self, line: LinkQuality, ends: Sequence[tuple[int, int]], log: Path) -> None:
         command = ["isthmus", "wan", "--control", "--delay", format_duration(line.delay)]
         if line.rate is not None:
             command += ["--rate", format_rate(line.rate)]
@@ -195,8 +195,8 @@ class Lines(OsProcess):
 class Traffic(NamedTuple):
     """Two looks at one child, and what lies between them."""
 
-    before: Figures
-    after: Figures
+    before: SiteFigures
+    after: SiteFigures
 
     @property
     def seconds(self) -> float:
@@ -217,7 +217,7 @@ class Traffic(NamedTuple):
         return (self.after.cpu - self.before.cpu) / self.seconds
 
 
-class Share(NamedTuple):
+class ProcessShare(NamedTuple):
     """What one OS process runs: processes of one site."""
 
     site: str
@@ -237,9 +237,9 @@ class Sites:
         directory: Path,
         run: str,
         describe: Callable[[Ports], str],
-        shares: Mapping[str, Share],
+        shares: Mapping[str, ProcessShare],
         *,
-        line: Line | None = None,
+        line: LinkQuality | None = None,
         settings: Mapping[str, Any] | None = None,
         trace: Path | None = None,
     ) -> None:
@@ -247,7 +247,7 @@ class Sites:
         self.trace = trace
         self.file = directory / f"{run}.toml"
         self.lines: Lines | None = None
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, SiteChild] = {}
         self._describe = describe
         self._shares = shares
         self._line = line
@@ -256,7 +256,7 @@ class Sites:
             self._settings |= {"trace": str(trace), "trace_sync": True}
         self._ports = Ports()
 
-    def __getitem__(self, name: str) -> Child:
+    def __getitem__(self, name: str) -> SiteChild:
         return self.children[name]
 
     async def __aenter__(self) -> Self:
@@ -291,21 +291,21 @@ class Sites:
 
     # Life and death.
 
-    async def start(self, shares: Mapping[str, Share]) -> None:
+    async def start(self, shares: Mapping[str, ProcessShare]) -> None:
         """Start children, and wait until their processes run."""
-        new = {name: Child(name, self._assignment(share)) for name, share in shares.items()}
+        new = {name: SiteChild(name, self._assignment(share)) for name, share in shares.items()}
         self.children |= new
         for child in new.values():
             await child.start()
         await asyncio.gather(*(child.running() for child in new.values()))
 
-    def _assignment(self, share: Share) -> Assignment:
+    def _assignment(self, share: ProcessShare) -> Assignment:
         members = tuple(share.members)
         return Assignment(
             topology=str(self.file), site=share.site, members=members, run=self.run, settings=self._settings
         )
 
-    def living(self) -> list[Child]:
+    def living(self) -> list[SiteChild]:
         """Those that nobody has killed."""
         return [child for child in self.children.values() if not child.killed]
 
@@ -352,9 +352,9 @@ class Sites:
     async def delivered(self, more: int, *, imported: bool = False) -> None:
         """Wait until every live process has delivered so many more messages than now; `imported`: of other systems."""
 
-        def counts(look: Mapping[str, Figures]) -> dict[tuple[str, str], int]:
-            told = {name: figures.imported if imported else figures.delivered for name, figures in look.items()}
-            return {(name, process): count for name, each in told.items() for process, count in each.items()}
+        def counts(look: Mapping[str, SiteFigures]) -> dict[tuple[str, str], int]:
+            answers = {name: figures.imported if imported else figures.delivered for name, figures in look.items()}
+            return {(name, process): count for name, each in answers.items() for process, count in each.items()}
 
         before = counts(await self._look())
         await self._until(
@@ -365,7 +365,7 @@ class Sites:
     async def excluded(self, victim: str, mates: Sequence[str]) -> None:
         """Wait until each of these processes has a view without the victim."""
 
-        def lagging(look: Mapping[str, Figures]) -> list[str]:
+        def lagging(look: Mapping[str, SiteFigures]) -> list[str]:
             views = _views(look)
             return [mate for mate in mates if not views[mate] or victim in views[mate]]
 
@@ -374,7 +374,7 @@ class Sites:
     async def regrouped(self, sizes: Sequence[int]) -> None:
         """Wait until all live processes are in local groups of these sizes."""
 
-        def lagging(look: Mapping[str, Figures]) -> list[str]:
+        def lagging(look: Mapping[str, SiteFigures]) -> list[str]:
             views = _views(look)
             groups = set(map(frozenset, views.values()))
             regrouped = sorted(map(len, groups)) == sorted(sizes) and all(group <= views.keys() for group in groups)
@@ -382,7 +382,7 @@ class Sites:
 
         await self._until(lagging, f"are not in groups of {' and '.join(map(str, sizes))}")
 
-    async def _until(self, lagging: Callable[[Mapping[str, Figures]], list[str]], what: str) -> None:
+    async def _until(self, lagging: Callable[[Mapping[str, SiteFigures]], list[str]], what: str) -> None:
         """Look until nobody lags behind any more."""
         deadline = time.monotonic() + WAIT
         while late := lagging(await self._look()):
@@ -390,11 +390,11 @@ class Sites:
                 raise ChildFailed(f"{', '.join(late)} {what} after {WAIT:g} s")
             await asyncio.sleep(LOOK_EVERY)
 
-    async def _look(self) -> dict[str, Figures]:
+    async def _look(self) -> dict[str, SiteFigures]:
         return {child.name: await child.figures() for child in self.living()}
 
 
-def _views(look: Mapping[str, Figures]) -> dict[str, list[str]]:
+def _views(look: Mapping[str, SiteFigures]) -> dict[str, list[str]]:
     return {process: view for figures in look.values() for process, view in figures.views.items()}
 
 
@@ -409,7 +409,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     links: int = 2
     assign: Literal["striped", "transfer-sets"] = "striped"
     order: Literal["fifo", "causal"] = "causal"
-    line: Line | None = None
+    line: LinkQuality | None = None
     both: str = ""
     near: str = ""
 
@@ -419,14 +419,14 @@ class Layout(Struct, frozen=True, kw_only=True):
         processes = [f"p{number}" for number in range(1, self.processes[side] + 1)]
         return processes, [f"g{number}" for number in range(1, self.gateways[side] + 1)]
 
-    def shares(self, apart: Sequence[str]) -> dict[str, Share]:
+    def shares(self, apart: Sequence[str]) -> dict[str, ProcessShare]:
         """A child for each site, under its name, and one for each member that is to be `apart`, such as `madrid/g1`."""
-        shares: dict[str, Share] = {}
+        shares: dict[str, ProcessShare] = {}
         for site in (NEAR, FAR):
             names = [name for names in self.members(site) for name in names]
             together = [name for name in names if f"{site}/{name}" not in apart]
-            shares |= {site: Share(site, together)} if together else {}
-            shares |= {f"{site}/{name}": Share(site, [name]) for name in names if name not in together}
+            shares |= {site: ProcessShare(site, together)} if together else {}
+            shares |= {f"{site}/{name}": ProcessShare(site, [name]) for name in names if name not in together}
         return shares
 
     def file(self, ports: Ports) -> str:

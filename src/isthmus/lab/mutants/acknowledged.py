@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from isthmus.core.endpoint import Hold, Outbox
-from isthmus.core.ids import LinkId, Nanos
+from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.group import Fetch, Promise
 from isthmus.lab.mutants.mutant import mutant, part_of
@@ -25,7 +25,7 @@ from isthmus.ordering.group.membership import Membership
 _stamp = AcknowledgingOrder.stamp
 _arrived = PartialOrder.arrived
 _on_fetch = GroupMember._on_fetch
-_settle = AcknowledgingMember._settle
+_end_step = AcknowledgingMember._end_step
 _finish = TotallyOrdering.finish
 _to_on_batch = TotallyOrderingMember._on_batch
 
@@ -116,10 +116,10 @@ def _discards(self: PartialOrder, rank: int, batch: Batch, ready: list[Batch], h
 
 
 @mutant("retransmission-lost", breaks="fifo", of=GroupMember._on_fetch, scenario="po")
-def _nothing_sent_again(self: GroupMember, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+def _nothing_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
     """A request for what was lost is not answered."""
     if self.membership.blocked or fetch.view != self.view.number:
-        _on_fetch(self, link, fetch, out)
+        _on_fetch(self, source, fetch, out)
 
 
 @mutant("loss-not-reported", breaks="fifo", of=AcknowledgingMember._ask, scenario="po")
@@ -167,13 +167,15 @@ def _told_is_nothing_new(self: TotallyOrdering, first: int, ranks: Sequence[int]
 
 
 @mutant("sent-again-taken-for-carried", breaks="total", of=TotallyOrderingMember._on_batch, scenario="to")
-def _sent_again_is_carried(self: TotallyOrderingMember, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+def _sent_again_is_carried(
+    self: TotallyOrderingMember, source: ProcessId, batch: Batch, now: Nanos, out: Outbox
+) -> None:
     """What is sent again stands where it comes."""
     self._exist.clear()
     stream = self.incoming.get(batch.sender)
     if stream is not None:
         stream.seen = min(stream.seen, batch.number - 1)
-    _to_on_batch(self, link, batch, now, out)
+    _to_on_batch(self, source, batch, now, out)
 
 
 @mutant("no-agreement-on-an-order", breaks="total", of=TotallyOrderingMember.go_back, scenario="to")
@@ -207,23 +209,23 @@ def _log_not_reported(self: LogMembership, ballot: int) -> Promise:
     return Membership._promise(self, ballot)
 
 
-@mutant("empty-pdu-not-broadcast", breaks="total", of=AcknowledgingMember._settle, scenario="to")
+@mutant("empty-pdu-not-broadcast", breaks="total", of=AcknowledgingMember._end_step, scenario="to")
 def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) -> None:
     """Empty PDUs get a number and never leave, whoever asks for them.
 
     The timer's PDU is made and never broadcast, so that it is as good as lost.
     """
     before = len(out.sends)
-    _settle(self, now, out)
+    _end_step(self, now, out)
     out.sends[before:] = [
         (to, pdu) for to, pdu in out.sends[before:] if not (isinstance(pdu, Batch) and not pdu.messages)
     ]
 
 
 @part_of("empty-pdu-not-broadcast", of=GroupMember._on_fetch)
-def _data_sent_again(self: GroupMember, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+def _data_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
     before = len(out.sends)
-    _on_fetch(self, link, fetch, out)
+    _on_fetch(self, source, fetch, out)
     out.sends[before:] = [(to, pdu) for to, pdu in out.sends[before:] if isinstance(pdu, Batch) and pdu.messages]
 
 

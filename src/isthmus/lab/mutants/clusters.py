@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from isthmus.core.endpoint import Delivered, Outbox
+from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Addressed
 from isthmus.core.wire.clusters import Hop, HopFrame
-from isthmus.hierarchy.clusters.process import Hops, Relay
+from isthmus.hierarchy.clusters.process import Hops, MessageRelay
 from isthmus.lab.mutants.mutant import mutant, part_of
 from isthmus.ordering.addressed.coordinator import CoordinatorDelivery
 from isthmus.ordering.addressed.delivery import Held, Onward, Rank
@@ -17,7 +17,7 @@ from isthmus.ordering.channels import PeerChannels
 
 # The originals that mutants build on, taken before anything is replaced.
 _missing, _send, _deliver = RstDelivery._missing, RstDelivery.send, RstDelivery._deliver
-_name_peers, _hand_up = Relay._name_peers, Relay._hand_up
+_name_peers, _hand_up = MessageRelay._name_peers, MessageRelay._hand_up
 _accept = PeerChannels.accept
 
 
@@ -121,8 +121,8 @@ def _from_anybody(self: CoordinatorDelivery, sender: Rank, hop: Hop) -> bool:
     return not hop.rows
 
 
-@mutant("coordinator-reorders", of=Relay._name_peers, scenario="coordinators")
-def _coordinator_reorders(self: Relay, cluster: int, onward: Onward, hops: Hops) -> None:
+@mutant("coordinator-reorders", of=MessageRelay._name_peers, scenario="coordinators")
+def _coordinator_reorders(self: MessageRelay, cluster: int, onward: Onward, hops: Hops) -> None:
     """The coordinator passes on in another order than it received.
 
     What comes in one step goes out with the last first.
@@ -138,8 +138,8 @@ def _coordinator_reorders(self: Relay, cluster: int, onward: Onward, hops: Hops)
 # The relay
 
 
-@mutant("relay-not-fifo", of=Relay.receive, scenario="clusters")
-def _relay_newest_first(self: Relay, peer: ProcessId, hop: Hop, out: Outbox, hops: Hops) -> None:
+@mutant("relay-not-fifo", of=MessageRelay.receive, scenario="clusters")
+def _relay_newest_first(self: MessageRelay, peer: ProcessId, hop: Hop, out: Outbox, hops: Hops) -> None:
     """The relay passes on the newest first.
 
     What a delivery hands up together goes on in the opposite order.
@@ -156,8 +156,8 @@ def _relay_newest_first(self: Relay, peer: ProcessId, hop: Hop, out: Outbox, hop
         self._hand_up(each, out, hops)
 
 
-@mutant("header-leaks", of=Relay._hand_up, scenario="clusters")
-def _header_leaks(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
+@mutant("header-leaks", of=MessageRelay._hand_up, scenario="clusters")
+def _header_leaks(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> None:
     """A message takes the matrix of its cluster along into the next."""
     before = len(hops)
     _hand_up(self, hop, out, hops)
@@ -166,8 +166,8 @@ def _header_leaks(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
         hops[place] = (peer, replace(following, rows=hop.rows))
 
 
-@mutant("matrices-mixed", of=Relay._hand_up, scenario="clusters")
-def _matrices_mixed(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
+@mutant("matrices-mixed", of=MessageRelay._hand_up, scenario="clusters")
+def _matrices_mixed(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> None:
     """A matrix of one cluster is merged into those of others."""
     _hand_up(self, hop, out, hops)
     for delivery in self.deliveries.values():
@@ -175,16 +175,16 @@ def _matrices_mixed(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
             delivery.sent = merged(delivery.sent, hop.rows)
 
 
-@mutant("read-on-the-way", of=Relay._hand_up, scenario="clusters")
-def _read_on_the_way(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
+@mutant("read-on-the-way", of=MessageRelay._hand_up, scenario="clusters")
+def _read_on_the_way(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> None:
     """A process delivers what it only relays."""
     _hand_up(self, hop, out, hops)
     if hop.message.destinations[0] != self.id:
-        out.addressed.append(Delivered(hop.message, hop))
+        out.addressed.append(AddressedDelivery(hop.message, hop))
 
 
-@mutant("relayed-twice", of=Relay._hand_up, scenario="coordinators")
-def _relayed_twice(self: Relay, hop: Hop, out: Outbox, hops: Hops) -> None:
+@mutant("relayed-twice", of=MessageRelay._hand_up, scenario="coordinators")
+def _relayed_twice(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> None:
     """Some messages are relayed twice."""
     _hand_up(self, hop, out, hops)
     if hop.message.destinations[0] != self.id and hop.message.seq % 8 == 0:

@@ -17,7 +17,7 @@ from msgspec import structs
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.message import Message
-from isthmus.core.wire.join import Block, SiteFreeze, SiteState
+from isthmus.core.wire.join import Block, FellowFreeze, FellowState
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.imports import Import
@@ -171,7 +171,9 @@ def _new_peer_ignored(self: Export, link: LinkId, now: Nanos, out: GatewayOutbox
 
 
 @mutant("newcomer-without-messages", of=Export.catch_up, scenario="turnover")
-def _nothing_outstanding(self: Export, pdu: SiteState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
+def _nothing_outstanding(
+    self: Export, pdu: FellowState, earlier: list[Message], now: Nanos, out: GatewayOutbox
+) -> None:
     """A new gateway does not learn what is outstanding."""
     _catch_up_export(self, pdu, [], now, out)
 
@@ -208,7 +210,7 @@ def _gap_guessed(self: Import, out: GatewayOutbox) -> None:
     """An import goes on although a number before is missing."""
     _relay_what_is_due(self, out)
     if len(self._held) > 1 and self.ready and not self.frozen:
-        self.relayed = min(self._held) - 1
+        self.relayed_to = min(self._held) - 1
         _relay_what_is_due(self, out)
 
 
@@ -230,7 +232,7 @@ def _older_epochs_not_awaited(self: Import, out: GatewayOutbox) -> None:
 
 
 @mutant("never-frozen", of=Import.on_freeze, scenario="striped cuts")
-def _reported_without_freezing(self: Import, source: ProcessId, pdu: SiteFreeze, out: GatewayOutbox) -> None:
+def _reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreeze, out: GatewayOutbox) -> None:
     """A gateway reports what it broadcast and goes on."""
     frozen_for = self.frozen_for
     _on_freeze(self, source, pdu, out)
@@ -242,26 +244,26 @@ def _reported_without_freezing(self: Import, source: ProcessId, pdu: SiteFreeze,
 def _broadcasts_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all that was broadcast is delivered."""
     if all(fellow in self._reports for fellow in self._others()):
-        self._announce(self.frozen_for, sorted(self.imported.items()), self.total, out)
+        self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
 
 
 @mutant("reports-not-awaited", of=Import._conclude, scenario="striped cuts")
 def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all gateways have reported."""
-    if all(self.imported.get(origin, 0) >= seq for origin, seq in self.handed.items()):
-        self._announce(self.frozen_for, sorted(self.imported.items()), self.total, out)
+    if all(self.last_delivered.get(origin, 0) >= seq for origin, seq in self.last_broadcast.items()):
+        self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
 
 
 @mutant("takeover-at-once", breaks="fifo", of=Import._conclude, scenario="fifo cuts")
 def _takeover_at_once(self: Import, out: GatewayOutbox) -> None:
     """A FIFO epoch begins before everybody has the last one."""
-    local, self.local = self.local, self.imported
+    last_finished, self.last_finished = self.last_finished, self.last_delivered
     _conclude(self, out)
-    self.local = local
+    self.last_finished = last_finished
 
 
 @mutant("newcomer-without-past", of=Import.catch_up, scenario="striped")
-def _past_not_learnt(self: Import, pdu: SiteState, out: GatewayOutbox) -> None:
+def _past_not_learnt(self: Import, pdu: FellowState, out: GatewayOutbox) -> None:
     """A new gateway does not learn what came in before."""
     self.ready = True
     self._take_early(out)
@@ -274,8 +276,8 @@ def _past_not_learnt(self: Import, pdu: SiteState, out: GatewayOutbox) -> None:
 def _settled_when_delivered(self: Import, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
     """A system confirms what only its gateway has delivered."""
     _settled(self, sender, number, out)
-    self.local.update(self.imported)
-    return list(self.imported)
+    self.last_finished.update(self.last_delivered)
+    return list(self.last_delivered)
 
 
 @mutant("finished-at-once", of=JoinGateway._finish, scenario="striped")
@@ -291,5 +293,5 @@ def _finished_at_once(self: JoinGateway, sender: ProcessId, out: GatewayOutbox) 
 def _next_system_is_all(self: JoinGateway, join: int, origins: Iterable[ProcessId], out: GatewayOutbox) -> None:
     """A system confirms what systems behind it lack."""
     imports = self.imports[join]
-    levels = {origin: imports.local.get(origin, 0) for origin in origins}
+    levels = {origin: imports.last_finished.get(origin, 0) for origin in origins}
     imports.confirm(levels, self.exports[join].links_up, out)

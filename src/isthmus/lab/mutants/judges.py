@@ -19,7 +19,7 @@ from isthmus.pipeline.audit.task.judge import Integrity
 from isthmus.pipeline.audit.task.order import Channels
 from isthmus.pipeline.follow import chains
 from isthmus.pipeline.follow.run import Reader
-from isthmus.pipeline.follow.state import Message, Row
+from isthmus.pipeline.follow.state import FollowedMessage, Row
 from isthmus.pipeline.follow.words import Words
 from isthmus.trace import history
 from isthmus.trace.causality import chains_of_causes
@@ -93,7 +93,7 @@ def _nobody_is_the_sender(self: Integrity, channels: Channels) -> None:
 
 
 @_wrong_judge("follow-accepts-early", of=Words.not_sent_yet)
-def _says_nothing(self: Words, number: int, message: Message, index: int) -> None:
+def _says_nothing(self: Words, number: int, message: FollowedMessage, index: int) -> None:
     """The streaming audit takes a delivery before its own `send` row for fine."""
 
 

@@ -56,7 +56,7 @@ def _nothing_is_done(self: object, recovered: Recovered) -> None:
 def _replay_not_awaited(self: Import, recovered: Recovered) -> None:
     """An import begins an epoch before the old life is replayed."""
     _go_on_from(self, recovered)
-    self.handed.clear()
+    self.last_broadcast.clear()
 
 
 @mutant("replayed-out-of-order", of=merge, where=lives, scenario="restarts")
@@ -72,8 +72,8 @@ def _backwards(journals: Iterable[tuple[Mapping[ProcessId, int], Iterable[Messag
 @mutant("done-too-early", of=JoinGateway.done, scenario="restarts")
 def _stored_counts_as_done(self: JoinGateway) -> dict[ProcessId, int]:
     """The journal drops what other systems lack."""
-    assert self._settling is not None
-    return dict(self._settling.marks)
+    assert self._settled_marks is not None
+    return dict(self._settled_marks.marks)
 
 
 @mutant("epochs-open-twice", of=life_of, where=exporting, scenario="restarts")

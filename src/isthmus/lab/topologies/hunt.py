@@ -19,7 +19,7 @@ from isthmus.lab.topologies.generate import Document, draw, source_of, write
 from isthmus.lab.topologies.reduce import reduce
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.checks.sometimes import FAULTS
-from isthmus.simulator.run import Outcome
+from isthmus.simulator.run import RunOutcome
 
 SEEDS = 4
 """Runs of one topology."""
@@ -28,7 +28,7 @@ REDUCING_TRIES = 150
 """Runs that a finding may cost to be made small."""
 
 
-class Finding(Struct, frozen=True):
+class FailingTopology(Struct, frozen=True):
     """A topology that fails, made small: its file, the seed of the run, what is wrong and why, in words."""
 
     topology: int
@@ -43,8 +43,8 @@ class Tried(Struct, frozen=True):
     """One topology, and what came of it."""
 
     shape: str
-    outcomes: list[Outcome]
-    findings: list[Finding]
+    outcomes: list[RunOutcome]
+    findings: list[FailingTopology]
 
 
 class Harvest(Struct):
@@ -56,7 +56,7 @@ class Harvest(Struct):
     deliveries: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FailingTopology] = field(default_factory=list)
 
     def add(self, tried: Tried, holes: Holes) -> None:
         self.topologies += 1
@@ -101,15 +101,15 @@ def try_topology(number: int, holes: Holes) -> Tried:
     asked = document["simulation"].get("faults")
     if asked and not any(outcome.faults.get(kind) for outcome in outcomes for kind in FAULTS):
         reason = f"the file asks for {', '.join(asked)}, and none of it took place in {SEEDS} runs"
-        findings.append(Finding(number, 1, write(document), ("faults",), (), [reason]))
+        findings.append(FailingTopology(number, 1, write(document), ("faults",), (), [reason]))
     return Tried(shape, outcomes, findings)
 
 
-def _play(document: Document, seed: int) -> Outcome:
+def _play(document: Document, seed: int) -> RunOutcome:
     return run_seed(source_of(document, "drawn.toml"), seed)
 
 
-def _finding(number: int, document: Document, outcome: Outcome, holes: Holes) -> Finding:
+def _finding(number: int, document: Document, outcome: RunOutcome, holes: Holes) -> FailingTopology:
     def fails(smaller: Document) -> bool:
         found = _play(smaller, outcome.seed)
         same = set(found.failed) & set(outcome.failed) and found.causes.keys() <= outcome.causes.keys()
@@ -117,4 +117,4 @@ def _finding(number: int, document: Document, outcome: Outcome, holes: Holes) ->
 
     small = reduce(document, fails, REDUCING_TRIES)
     found = _play(small, outcome.seed)
-    return Finding(number, outcome.seed, write(small), found.failed, tuple(found.causes), found.reasons)
+    return FailingTopology(number, outcome.seed, write(small), found.failed, tuple(found.causes), found.reasons)

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from msgspec.structs import replace
 
 from isthmus.core.endpoint import Hold, Outbox, View
-from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Message
 from isthmus.core.wire.group import Fetch, Install, Places, Seek, Status
 from isthmus.core.wire.pdu import Pdu
@@ -60,7 +60,7 @@ class AcknowledgingMember(GroupMember, ABC):
         self.acknowledged = acknowledged
         self._answer_at: Nanos | None = None
         self._checked = (0, 0, 0)
-        self._ahead: list[tuple[LinkId, Batch]] = []
+        self._ahead: list[tuple[ProcessId, Batch]] = []
         self._exist: dict[ProcessId, int] = {}
         self._asked: dict[ProcessId, int] = {}
         self._ask_at: dict[ProcessId, Nanos] = {}
@@ -103,11 +103,11 @@ class AcknowledgingMember(GroupMember, ABC):
             pdus = [pdu for pdu in pdus if not (isinstance(pdu, Batch) and pdu.view == ahead)]
         super().receive(source, pdus, now, out)
 
-    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+    def _on_status(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
         if status.view == self.view.number and not self.membership.blocked and not self._ahead:
-            self._has_sent(link, status.sent, now, out)
+            self._has_sent(source, status.sent, now, out)
         # The group layer would ask for what is missing in its own way.
-        super()._on_status(link, replace(status, sent=0), now, out)
+        super()._on_status(source, replace(status, sent=0), now, out)
 
     def _has_sent(self, sender: ProcessId, count: int, now: Nanos, out: Outbox) -> None:
         """A member says how many PDUs it has sent: those that are not here are missing."""
@@ -158,7 +158,7 @@ class AcknowledgingMember(GroupMember, ABC):
 
     # The end of a step
 
-    def _settle(self, now: Nanos, out: Outbox) -> None:
+    def _end_step(self, now: Nanos, out: Outbox) -> None:
         if self.order.stages:
             out.stages += self.order.stages
             self.order.stages.clear()
@@ -186,9 +186,9 @@ class AcknowledgingMember(GroupMember, ABC):
             return
         if self._ahead:
             self._catch_up(now, out)
-            self._settle(now, out)
+            self._end_step(now, out)
         elif any(due is not None and now >= due for due in self._due()):
-            self._settle(now, out)
+            self._end_step(now, out)
         super().wake(now, out)
 
     def deadline(self) -> Nanos | None:
@@ -211,11 +211,11 @@ class AcknowledgingMember(GroupMember, ABC):
     def _catch_up(self, now: Nanos, out: Outbox) -> None:
         """Take what came ahead of its view. Not in the step that begins the view: its rows belong behind that."""
         ahead, self._ahead = self._ahead, []
-        for link, batch in ahead:
-            if batch.view == self.view.number and link in self.incoming:
-                self._on_batch(link, batch, now, out)
+        for source, batch in ahead:
+            if batch.view == self.view.number and source in self.incoming:
+                self._on_batch(source, batch, now, out)
             elif batch.view > self.view.number:
-                self._ahead.append((link, batch))
+                self._ahead.append((source, batch))
 
     def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
         super()._enter(view, counts, now)
@@ -247,8 +247,8 @@ class PartiallyOrderingMember(AcknowledgingMember):
         # Its own channel is no way for a PDU to get lost or late on. What comes back to us is not looked at.
         self._hand_over(self._own_rank, batch, out)
 
-    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
-        super()._on_batch(link, batch, now, out)
+    def _on_batch(self, source: ProcessId, batch: Batch, now: Nanos, out: Outbox) -> None:
+        super()._on_batch(source, batch, now, out)
         rank = self._ranks.get(batch.sender)
         if batch.view != self.view.number or rank is None or not self.order.well_formed(rank, batch):
             return
@@ -296,7 +296,7 @@ class TotallyOrderingMember(AcknowledgingMember):
             for pdu in pdus:
                 if isinstance(pdu, Batch) and pdu.sender == self.id and pdu.view == self.view.number:
                     self._carried(pdu, out)
-            self._settle(now, out)
+            self._end_step(now, out)
             return
         super().receive(source, pdus, now, out)
 
@@ -310,11 +310,11 @@ class TotallyOrderingMember(AcknowledgingMember):
         if ready:
             self._deliver(ready, out)
 
-    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+    def _on_batch(self, source: ProcessId, batch: Batch, now: Nanos, out: Outbox) -> None:
         sender, rank, stream = batch.sender, self._ranks.get(batch.sender), self.incoming.get(batch.sender)
         known = 0 if stream is None else max(stream.seen, self._exist.get(sender, 0))
-        super()._on_batch(link, batch, now, out)
-        if batch.view != self.view.number or self.membership.blocked or rank is None or link != sender:
+        super()._on_batch(source, batch, now, out)
+        if batch.view != self.view.number or self.membership.blocked or rank is None or source != sender:
             return
         if stream is None or not self.order.well_formed(rank, batch):
             return
@@ -347,8 +347,8 @@ class TotallyOrderingMember(AcknowledgingMember):
 
     # Back to the failure point
 
-    def _settle(self, now: Nanos, out: Outbox) -> None:
-        super()._settle(now, out)
+    def _end_step(self, now: Nanos, out: Outbox) -> None:
+        super()._end_step(now, out)
         if self.membership.blocked or self._farewell is not None or self.view.number == 0 or self.stopped:
             return
         for seeker, (first, rank, number) in list(self._seekers.items()):
@@ -373,15 +373,15 @@ class TotallyOrderingMember(AcknowledgingMember):
         asked = self._peers if self._seeks else (sender,)
         out.sends.append((asked, Seek(self.view.number, self.order.sure(), sender, number, self.outgoing.sent)))
 
-    def _on_other(self, link: LinkId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
+    def _on_other(self, source: ProcessId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
         if not isinstance(pdu, Seek | Places) or pdu.view != self.view.number or self.membership.blocked:
             return
         if isinstance(pdu, Seek):
             if not self._ahead:
-                self._has_sent(link, pdu.sent, now, out)
+                self._has_sent(source, pdu.sent, now, out)
             rank = self._ranks.get(pdu.sender)
             if rank is not None:
-                self._seekers[link] = (pdu.first, rank, pdu.number)
+                self._seekers[source] = (pdu.first, rank, pdu.number)
             return
         sure = self.order.sure()
         ready: list[Batch] = []
@@ -407,9 +407,9 @@ class TotallyOrderingMember(AcknowledgingMember):
             self.membership.heard_of(1)
             self._next_tick = now
 
-    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+    def _on_status(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
         calm = not self.membership.highest_ballot
-        super()._on_status(link, status, now, out)
+        super()._on_status(source, status, now, out)
         if calm and self.membership.highest_ballot and not self.membership.blocked:
             # If it falls to this process to begin, there is nothing to wait for.
             self._next_tick = now

@@ -54,10 +54,10 @@ class PartialOrder(AcknowledgingOrder):
 
     def accept(self, rank: int, batch: Batch, ready: list[Batch]) -> None:
         said, words = self._said[rank], self._words[rank]
-        for member, (before, told) in enumerate(zip(said, batch.stamp, strict=False)):
-            if told > before:
-                said[member] = told
-                words[member].append((told, batch.number))
+        for member, (before, acknowledged) in enumerate(zip(said, batch.stamp, strict=False)):
+            if acknowledged > before:
+                said[member] = acknowledged
+                words[member].append((acknowledged, batch.number))
         super().accept(rank, batch, ready)
 
     def answer(self, rank: int, number: int) -> None:

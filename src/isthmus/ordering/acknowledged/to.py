@@ -36,8 +36,8 @@ class TotallyOrdering(AcknowledgingOrder):
 
     `_latest` are the places of the last PDUs of all. `_heard` is what the medium has carried since the failure point,
     in its order: (rank, number, whether this is the PDU or only a word that there was one). `_spoke` is how long the
-    log was when a member was last heard with nothing of its own missing; `_told` is how far others have told us the
-    log, as `_known` says from `_known_from` on.
+    log was when a member was last heard with nothing of its own missing; `_mended_to` is how far others have told us
+    the log, as `_known` says from `_known_from` on.
     """
 
     single_log = True
@@ -47,7 +47,7 @@ class TotallyOrdering(AcknowledgingOrder):
         self._heard: deque[tuple[int, int, bool]] = deque()
         self._latest = [list(self.expected) for _ in members]
         self._spoke = [0] * len(members)
-        self._told = 0
+        self._mended_to = 0
         self._known_from = 0
         self._known: Sequence[int] = ()
         self._received_before = False
@@ -114,10 +114,10 @@ class TotallyOrdering(AcknowledgingOrder):
             return False
         if batch is None:
             return False
-        for member, (told, count, before) in enumerate(
+        for member, (acknowledged, count, before) in enumerate(
             zip(batch.stamp, self.expected, self._latest[rank], strict=False)
         ):
-            if told < count and count > before and member != rank:
+            if acknowledged < count and count > before and member != rank:
                 return False
         self.accept(rank, batch, ready)
         return True
@@ -162,7 +162,7 @@ class TotallyOrdering(AcknowledgingOrder):
         """
         log = self.logs[0]
         spoken = min((place for rank, place in enumerate(self._spoke) if rank != self.own), default=self.length)
-        return max(spoken, self._told, log.acknowledged + len(log.pre_acknowledged))
+        return max(spoken, self._mended_to, log.acknowledged + len(log.pre_acknowledged))
 
     def places(self, first: int, rank: int, number: int) -> tuple[int, list[int]] | None:
         """For somebody who knows the log up to `first`, and lacks this PDU: how it goes on, if we are sure as far."""
@@ -198,12 +198,12 @@ class TotallyOrdering(AcknowledgingOrder):
         following: list[tuple[int, Batch]] = []
         ahead = list(place)
         for rank in known:
-            told = self._here(rank, ahead[rank]) if rank < len(ahead) else None
-            if told is None:
+            next_batch = self._here(rank, ahead[rank]) if rank < len(ahead) else None
+            if next_batch is None:
                 break
-            following.append((rank, told))
+            following.append((rank, next_batch))
             ahead[rank] += 1
-        self._told = sure + len(following)
+        self._mended_to = sure + len(following)
         following += [(rank, batch) for rank, batch in behind if batch.number >= ahead[rank]]
         if following != behind:
             self._receive_again(behind, place, following, ready)
@@ -325,7 +325,11 @@ class LogMembership(Membership):
 
 def _speaks_of(place: Sequence[int], member: int, stamp: Sequence[int]) -> bool:
     """Whether a member with this stamp has all PDUs of the log up to `place`. Its own it has anyway."""
-    return all(told >= count for each, (told, count) in enumerate(zip(stamp, place, strict=False)) if each != member)
+    return all(
+        acknowledged >= count
+        for each, (acknowledged, count) in enumerate(zip(stamp, place, strict=False))
+        if each != member
+    )
 
 
 def _length(log: Sequence[int]) -> int:

@@ -2,7 +2,7 @@
 
 Batches are numbered 1, 2, 3, …; receivers acknowledge cumulatively; the sender sends again what is not
 acknowledged in time. `Outgoing` is the sender's half and `Incoming` the receiver's half. With one receiver it is a
-plain channel. Both halves keep the batches in a `Log` until somebody above says that they are stable: a
+plain channel. Both halves keep the batches in a `StreamLog` until somebody above says that they are stable: a
 survivor may have to hand on what a crashed sender sent.
 
 Costs: per batch and receiver one acknowledgement; a lost batch costs one more trip after it shows as a gap, or
@@ -34,7 +34,7 @@ MAX_EARLY = 4096
 """How far ahead of a gap a batch may be to wait for it. One beyond is as good as lost and is sent again."""
 
 
-class Log(Generic[Item]):
+class StreamLog(Generic[Item]):
     """The batches of one stream that are not stable yet: numbers `first` .. `last` without a gap."""
 
     __slots__ = ("_batches", "_dropped", "first")
@@ -79,7 +79,7 @@ class Log(Generic[Item]):
         return len(self._batches) - self._dropped
 
 
-class Peer:
+class ReceiverState:
     """What the sender knows of one receiver of its stream."""
 
     __slots__ = ("acked", "backoff", "quiet_since", "resent_at")
@@ -97,10 +97,10 @@ class Outgoing(Generic[Item]):
     __slots__ = ("log", "peers", "retry_after", "sent")
 
     def __init__(self, receivers: Iterable[ProcessId], retry_after: Nanos, now: Nanos, after: int = 0) -> None:
-        self.log: Log[Item] = Log(after)
+        self.log: StreamLog[Item] = StreamLog(after)
         self.sent = after
         self.retry_after = retry_after
-        self.peers = {receiver: Peer(after, now) for receiver in receivers}
+        self.peers = {receiver: ReceiverState(after, now) for receiver in receivers}
 
     def append(self, batch: Item, now: Nanos) -> None:
         """A new batch goes out to everybody."""
@@ -141,7 +141,7 @@ class Incoming(Generic[Item]):
     __slots__ = ("early", "log", "received", "seen")
 
     def __init__(self, after: int = 0) -> None:
-        self.log: Log[Item] = Log(after)
+        self.log: StreamLog[Item] = StreamLog(after)
         self.received = after
         self.seen = after
         self.early: dict[int, Item] = {}

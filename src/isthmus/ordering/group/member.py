@@ -4,7 +4,7 @@ Theory of operation: docs/design/group.md. The way of one batch through this fil
 `_send_pending` at its sender; `receive` → `_on_batch` → the order → `_deliver` at everybody; `_on_ack` at the sender
 again (safe); `_on_status` (stable).
 
-A step ends in `_settle`, which answers everything that came in the step at once: one acknowledgement per sender, one
+A step ends in `_end_step`, which answers everything that came in the step at once: one acknowledgement per sender, one
 batch of what was waiting, one word on what became safe.
 """
 
@@ -16,11 +16,11 @@ from typing import Self
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Message
-from isthmus.core.wire.group import Ack, Excluded, Fetch, Install, Join, Leave, Safe, Status
+from isthmus.core.wire.group import Ack, Excluded, Fetch, Install, JoinRequest, LeaveRequest, Safe, Status
 from isthmus.core.wire.pdu import Pdu
-from isthmus.ordering.group.channel import Incoming, Log, Outgoing
+from isthmus.ordering.group.channel import Incoming, Outgoing, StreamLog
 from isthmus.ordering.group.detector import FailureDetector
 from isthmus.ordering.group.farewell import Farewell
 from isthmus.ordering.group.membership import EXCLUDED, LEFT, Membership, MembershipPdu
@@ -52,7 +52,7 @@ class GroupMember:
         self._contacts = tuple(member for member in members if member != owner)
         self._last_seq = 0
         self.window = SendWindow(self.settings)
-        self.departed: dict[ProcessId, Log[Batch]] = {}
+        self.departed: dict[ProcessId, StreamLog[Batch]] = {}
         self._farewell: Farewell | None = None
         self._next_tick = now
         self._own_safe = 0
@@ -95,7 +95,7 @@ class GroupMember:
         if self.stopped:
             return
         self.window.accept(messages)
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def credit(self) -> int:
         return 0 if self.stopped or self.membership.leaving else self.window.credit()
@@ -106,7 +106,7 @@ class GroupMember:
         log = self._log_of(sender)
         if number > before and log is not None:
             self._unreported += sum(len(batch.messages) for batch in log.span(before + 1, number))
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
         self.membership.leaving = True
@@ -142,9 +142,9 @@ class GroupMember:
                 self._on_other(source, pdu, now, out)
             if out.stopped:
                 return
-        self._settle(now, out)
+        self._end_step(now, out)
 
-    def _on_other(self, link: LinkId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
+    def _on_other(self, source: ProcessId, pdu: Pdu, now: Nanos, out: Outbox) -> None:
         """Take a PDU that only other kinds of members know: nothing happens here, subclasses override this."""
 
     def wake(self, now: Nanos, out: Outbox) -> None:
@@ -152,7 +152,7 @@ class GroupMember:
             return
         self._next_tick = now + self.settings.heartbeat
         if self.view.number == 0:
-            out.sends.append((self._contacts, Join(self.id)))
+            out.sends.append((self._contacts, JoinRequest(self.id)))
             return
         if self._farewell is not None:
             self._linger(now, out)
@@ -164,9 +164,9 @@ class GroupMember:
         self._say_status(now, out)
         if self.membership.leaving and self._nothing_left_to_do():
             self.membership.leavers.add(self.id)
-            out.sends.append((self._peers, Leave(self.view.number)))
+            out.sends.append((self._peers, LeaveRequest(self.view.number)))
         self.membership.tick(now, out)
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def deadline(self) -> Nanos | None:
         return None if self.stopped else self._next_tick
@@ -195,13 +195,13 @@ class GroupMember:
         self._hand_over(self._own_rank, batch, out)
         self._update_own_safe(out)
 
-    def _on_batch(self, link: LinkId, batch: Batch, now: Nanos, out: Outbox) -> None:
+    def _on_batch(self, source: ProcessId, batch: Batch, now: Nanos, out: Outbox) -> None:
         if batch.view != self.view.number:
             return
         stream = self.incoming.get(batch.sender)
         blocked = self.membership.blocked
         # Only a view change makes a process hand on what another one sent.
-        if stream is None or (link != batch.sender and not blocked):
+        if stream is None or (source != batch.sender and not blocked):
             return
         rank = self._ranks[batch.sender]
         if not self.order.well_formed(rank, batch):
@@ -236,11 +236,11 @@ class GroupMember:
 
     # Safe: a quorum holds it, and every keeper
 
-    def _on_ack(self, link: LinkId, ack: Ack, now: Nanos, out: Outbox) -> None:
+    def _on_ack(self, source: ProcessId, ack: Ack, now: Nanos, out: Outbox) -> None:
         if ack.view != self.view.number or self.membership.blocked:
             return
-        for batch in self.outgoing.acknowledge(link, ack.received, ack.seen, now):
-            out.sends.append(((link,), batch))
+        for batch in self.outgoing.acknowledge(source, ack.received, ack.seen, now):
+            out.sends.append(((source,), batch))
         if ack.received > self._own_safe:
             self._update_own_safe(out)
 
@@ -265,27 +265,27 @@ class GroupMember:
 
     # Stable: everybody has finished with it
 
-    def _on_status(self, link: LinkId, status: Status, now: Nanos, out: Outbox) -> None:
+    def _on_status(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
         if status.view != self.view.number:
-            self.membership.behind(link, status, out)
+            self.membership.behind(source, status, out)
             return
-        self._not_arrived.discard(link)
-        self.detector.report(link, status.suspects)
+        self._not_arrived.discard(source)
+        self.detector.report(source, status.suspects)
         self.membership.heard_of(status.ballot)
         if len(status.confirmed) != len(self.view.members):
             return
-        self.stability.learn(link, zip(self.view.members, status.confirmed, strict=True))
+        self.stability.learn(source, zip(self.view.members, status.confirmed, strict=True))
         if self.departed:
             # Who has nothing of a departed sender to speak of knows all of it to be stable.
-            told = dict(status.departed)
-            self.stability.learn(link, [(each, told.get(each, log.last)) for each, log in self.departed.items()])
+            departed = dict(status.departed)
+            self.stability.learn(source, [(each, departed.get(each, log.last)) for each, log in self.departed.items()])
         self._free_own(out)
         if self.membership.blocked:
             return
-        self._learn_safe(link, status.safe, out)
-        stream = self.incoming.get(link)
+        self._learn_safe(source, status.safe, out)
+        stream = self.incoming.get(source)
         if stream is not None and status.sent > stream.received:
-            out.sends.append(((link,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
+            out.sends.append(((source,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
 
     def _say_status(self, now: Nanos, out: Outbox) -> None:
         self._unreported = 0
@@ -326,14 +326,14 @@ class GroupMember:
                 del self.departed[sender]
                 self.stability.forget(sender)
 
-    def _cut_log(self, sender: ProcessId, log: Log[Batch], out: Outbox) -> None:
+    def _cut_log(self, sender: ProcessId, log: StreamLog[Batch], out: Outbox) -> None:
         stable = self.stability.stable(sender)
         if log.drop_through(stable):
             out.settled.append((sender, stable))
 
     # The end of a step
 
-    def _settle(self, now: Nanos, out: Outbox) -> None:
+    def _end_step(self, now: Nanos, out: Outbox) -> None:
         if self.membership.blocked or self._farewell is not None or self.view.number == 0 or self.stopped:
             return
         announced = self._announced_safe
@@ -363,12 +363,12 @@ class GroupMember:
         if not self.membership.blocked:
             self._handed_over = self.received()
 
-    def _on_fetch(self, link: LinkId, fetch: Fetch, out: Outbox) -> None:
+    def _on_fetch(self, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
         log = self._log_of(fetch.sender)
         if log is not None:
-            out.sends.extend(((link,), batch) for batch in log.span(fetch.first, fetch.last))
+            out.sends.extend(((source,), batch) for batch in log.span(fetch.first, fetch.last))
 
-    def _log_of(self, sender: ProcessId) -> Log[Batch] | None:
+    def _log_of(self, sender: ProcessId) -> StreamLog[Batch] | None:
         stream = self.incoming.get(sender)
         if stream is not None:
             return stream.log
@@ -395,7 +395,7 @@ class GroupMember:
             # Who left waits to hear that we have moved on; who was excluded had better know.
             out.sends.append((gone, Excluded(view.number)))
         self._next_tick = now
-        self._settle(now, out)
+        self._end_step(now, out)
 
     def _finish_view(self, cut: dict[ProcessId, int], out: Outbox) -> None:
         """Deliver what is left of this view, exactly up to the cut. Who comes from outside has nothing to finish."""

@@ -6,7 +6,7 @@ promises takes no further part in the old view. The acceptance of its second pha
 the cut". Safety needs nothing but quorums of the old view that share a member; progress needs that suspicion is
 right for long enough. docs/design/group.md has the argument.
 
-This file decides; it does not touch streams or orders. Its owner implements `Host`.
+This file decides; it does not touch streams or orders. Its owner implements `ViewCallbacks`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from isthmus.core.wire.group import (
     Excluded,
     Fetch,
     Install,
-    Join,
-    Leave,
+    JoinRequest,
+    LeaveRequest,
     Prepare,
     Promise,
     Proposal,
@@ -35,7 +35,7 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.detector import FailureDetector
 from isthmus.ordering.group.quorum import is_quorum
 
-MembershipPdu = Accept | Busy | Excluded | Install | Join | Leave | Prepare | Promise | Propose
+MembershipPdu = Accept | Busy | Excluded | Install | JoinRequest | LeaveRequest | Prepare | Promise | Propose
 
 
 EXCLUDED = "excluded: the others went on without this process"
@@ -49,7 +49,7 @@ def _is_sound(proposal: Proposal) -> bool:
     return distinct and len(proposal.cut) == len(senders)
 
 
-class Host(Protocol):
+class ViewCallbacks(Protocol):
     """What a view change needs from the group member around it."""
 
     def received(self) -> list[int]:
@@ -90,7 +90,7 @@ class Membership:
         self,
         owner: ProcessId,
         view: View | None,
-        host: Host,
+        host: ViewCallbacks,
         detector: FailureDetector,
         retry_after: Nanos,
         keepers: frozenset[int] = frozenset(),
@@ -244,7 +244,7 @@ class Membership:
             return False
         if view is None:
             return isinstance(pdu, Install)
-        if isinstance(pdu, Join):
+        if isinstance(pdu, JoinRequest):
             return True
         if isinstance(pdu, Status):
             return pdu.view < view.number
@@ -260,14 +260,14 @@ class Membership:
             self._on_install(source, pdu, now, out)
         elif view is None:
             return
-        elif isinstance(pdu, Join):
+        elif isinstance(pdu, JoinRequest):
             self._on_join(source, pdu, now, out)
         elif isinstance(pdu, Excluded):
             if pdu.view > view.number:
                 self.host.stop(LEFT if self.may_go else EXCLUDED, out)
         elif pdu.view != view.number:
             return
-        elif isinstance(pdu, Leave):
+        elif isinstance(pdu, LeaveRequest):
             if source in view.members:
                 self.leavers.add(source)
         elif isinstance(pdu, Prepare):
@@ -309,7 +309,7 @@ class Membership:
         if not self._missing(attempt.proposal):
             self._push(attempt, now, out)
 
-    def _on_join(self, source: ProcessId, pdu: Join, now: Nanos, out: Outbox) -> None:
+    def _on_join(self, source: ProcessId, pdu: JoinRequest, now: Nanos, out: Outbox) -> None:
         assert self.view is not None
         joiner = pdu.process
         if joiner != source:

@@ -65,17 +65,17 @@ def run_arrays(events: Sequence[Event], numbers: Numbers[tuple[str | None, str |
     audiences: Numbers[tuple[str, ...] | None] = Numbers({None: _EVERYONE})
     about = [row.role == "app" and row.event in ("send", "deliver") for row in events]
     pairs = list(zip(events, about, strict=True))
-    audience = np.array([audiences[row.destinations] if told else _EVERYONE for row, told in pairs], np.int64)
-    lists = [_codes(row.destinations, numbers) if told else None for row, told in pairs] if audience.any() else []
+    audience = np.array([audiences[row.destinations] if counts else _EVERYONE for row, counts in pairs], np.int64)
+    lists = [_codes(row.destinations, numbers) if counts else None for row, counts in pairs] if audience.any() else []
     names = [f"{row.system}/{row.process}" for row in events]
     groups: Numbers[tuple[str, int]] = Numbers()
     origins = [
         numbers[row.origin_system, row.origin_process]
-        if told
+        if counts
         else groups[row.system, life_of(name)]
         if row.event == "view"
         else 0
-        for (row, told), name in zip(pairs, names, strict=True)
+        for (row, counts), name in zip(pairs, names, strict=True)
     ]
     return RunArrays(
         process=np.array([numbers[row.system, row.process] for row in events], np.int64),
@@ -83,7 +83,7 @@ def run_arrays(events: Sequence[Event], numbers: Numbers[tuple[str | None, str |
         index=np.array([row.index for row in events], np.int64),
         kind=np.array([KINDS.get(row.event, OTHER) for row in events], np.int8),
         origin=np.array(origins, np.int64),
-        seq=np.array([row.origin_seq if told else 0 for row, told in pairs], np.int64),
+        seq=np.array([row.origin_seq if counts else 0 for row, counts in pairs], np.int64),
         audience=audience,
         destinations=pa.array(lists, pa.list_(pa.int64())),
         name=pa.array(

@@ -16,7 +16,7 @@ from isthmus.trace.parquet import write_part
 from isthmus.trace.schema import Event, Report, Verdict, Violation
 
 
-class Told(Protocol):
+class PlayedOutcome(Protocol):
     """What whoever played a run says of it. `report` is its own opinion; it names the properties that are promised.
 
     `excused` are properties that are violated only by what nobody can promise, which `missing` counts; `beside` names
@@ -51,7 +51,7 @@ class Played(Protocol):
     @property
     def events(self) -> Sequence[Event]: ...
     @property
-    def outcome(self) -> Told: ...
+    def outcome(self) -> PlayedOutcome: ...
 
 
 class Player(Protocol):
@@ -78,13 +78,15 @@ def play_seeds(player: Player, seeds: Sequence[int], trace: Path | None = None) 
 
 def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
     played = player(seed)
-    told, events = played.outcome, played.events
+    outcome, events = played.outcome, played.events
     if kept is not None:
         kept.extend(events)
-    account = Account(runs=1, judged=1, events=len(events), deliveries=told.deliveries, unpromised=dict(told.missing))
-    account.add_cases(told.sometimes)
+    account = Account(
+        runs=1, judged=1, events=len(events), deliveries=outcome.deliveries, unpromised=dict(outcome.missing)
+    )
+    account.add_cases(outcome.sometimes)
     promised: dict[str, list[Verdict]] = {}
-    for verdict in told.report.verdicts:
+    for verdict in outcome.report.verdicts:
         promised.setdefault(verdict.run, []).append(verdict)
     violated: list[str] = []
     reasons: list[str] = []
@@ -94,7 +96,7 @@ def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
         for judged, answer in audited.verdicts.items():
             account.add_verdict(judged, answer)
         answers = audited.verdicts.items()
-        wrong = [judged for judged, answer in answers if answer == "violated" and judged not in told.excused]
+        wrong = [judged for judged, answer in answers if answer == "violated" and judged not in outcome.excused]
         violated += [judged for judged in wrong if judged not in violated]
         reasons += _first_of_each(each for each in audited.violations if each.property in wrong)
         differing += [
@@ -103,11 +105,13 @@ def _play(player: Player, seed: int, kept: list[Event] | None) -> Account:
             for each in verdicts
             if audited.verdicts[each.property] != each.verdict
         ]
-    reasons += [reason for reason in (told.broken, told.early, told.stuck and f"stuck: {told.stuck}") if reason]
+    reasons += [
+        reason for reason in (outcome.broken, outcome.early, outcome.stuck and f"stuck: {outcome.stuck}") if reason
+    ]
     reasons += differing
     if violated or reasons:
-        beside = [*told.beside, *(["judges"] if differing else [])]
-        account.failures.append(Failure(seed, violated, reasons, beside, list(told.causes)))
+        beside = [*outcome.beside, *(["judges"] if differing else [])]
+        account.failures.append(Failure(seed, violated, reasons, beside, list(outcome.causes)))
     return account
 
 

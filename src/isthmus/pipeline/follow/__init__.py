@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from isthmus.pipeline.follow.files import read_again, unpack
 from isthmus.pipeline.follow.judge import Followed, followed_properties
-from isthmus.pipeline.follow.record import SHOWN, Batch, Quarantine, Record, Summary
+from isthmus.pipeline.follow.record import SHOWN, BatchFindings, Quarantine, Record, Summary
 from isthmus.pipeline.follow.run import MAX_HELD, feed
 from isthmus.pipeline.follow.source import NAME, FollowSource
 from isthmus.pipeline.follow.state import Findings, RunState, restore, snapshot
@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.2
 _STATE = StructType([StructField("snapshot", BinaryType())])
 _FOUND = StructType([StructField("run", StringType()), StructField("found", BinaryType())])
 
-Tell = Callable[[Batch, Summary], None]
+Tell = Callable[[BatchFindings, Summary], None]
 
 
 def follow(
@@ -64,17 +64,17 @@ def follow(
     """
     given = [str(local_path(path).absolute()) for path in paths]
     record = Record(local_path(checkpoint), given, max_held)
-    for batch in record.untold():
+    for batch in record.unprinted():
         tell(batch, record.summary)
-        record.told(batch.number)
+        record.mark_printed(batch.number)
     properties = followed_properties(expected)
 
     def take(found: DataFrame, number: int) -> None:
         findings, bad = _decoded(found)
         batch = record.add(number, findings, bad)
-        if not batch.is_empty() and not record.is_told(number):
+        if not batch.is_empty() and not record.is_printed(number):
             tell(batch, record.summary)
-            record.told(number)
+            record.mark_printed(number)
 
     writer = _found(spark, given, max_held, properties).writeStream.foreachBatch(take).outputMode("update")
     writer = writer.option("checkpointLocation", str(checkpoint / "spark"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 
-from isthmus.pipeline.follow.state import UNSENT, Message, RunState
+from isthmus.pipeline.follow.state import UNSENT, FollowedMessage, RunState
 from isthmus.trace.causality import Before, Place, Question, chains_of_causes
 
 
@@ -28,13 +28,13 @@ class Chains:
                 found[log].append((index, identity))
         return {log: sorted(each) for log, each in found.items()}
 
-    def between(self, cause: Message, effect: Message) -> list[Message]:
+    def between(self, cause: FollowedMessage, effect: FollowedMessage) -> list[FollowedMessage]:
         """The messages from one to the other, both included."""
         pair = self._identity(cause), self._identity(effect)
         [chain] = chains_of_causes([pair], lambda questions: list(map(self._seen_before, questions)))
         return [self.state.messages[identity] for identity in chain]
 
-    def _identity(self, message: Message) -> int:
+    def _identity(self, message: FollowedMessage) -> int:
         origin = self.state.logs[self.state.chains[message.chain].origin]
         return self.state.chains[origin.chain].by_seq[message.seq]
 

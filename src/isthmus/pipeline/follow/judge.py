@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import gt
 from typing import NamedTuple, TypeAlias
 
-from isthmus.pipeline.follow.state import UNSENT, Chain, Findings, Log, Message, RunState
+from isthmus.pipeline.follow.state import UNSENT, Chain, Findings, FollowedMessage, Log, RunState
 from isthmus.pipeline.follow.words import Words
 from isthmus.trace.properties import Mistake, audited_properties
 from isthmus.trace.schema import Answer, Verdict
@@ -27,7 +27,7 @@ LINKS = 0.1
 """Of `max_held`: while a run holds no more, it also keeps what is settled and may be a link of a chain of causes."""
 
 
-class Judge(Words):
+class FollowJudge(Words):
     """Judges a state; a subclass reads rows into it."""
 
     def __init__(self, state: RunState, properties: Followed) -> None:
@@ -49,7 +49,7 @@ class Judge(Words):
         self.state.chains.append(Chain(origin, loose))
         return len(self.state.chains) - 1
 
-    def take_in(self, vector: list[int], message: Message) -> bool:
+    def take_in(self, vector: list[int], message: FollowedMessage) -> bool:
         """A message and its past into a vector. Whether it grew."""
         past, chain, count = message.past, message.chain, message.rank + 1
         size = max(len(past), chain + 1)
@@ -127,13 +127,13 @@ class Judge(Words):
 
     # Deliveries that are judged when they are read
 
-    def judge_fifo_now(self, number: int, log: Log, message: Message, index: int) -> None:
+    def judge_fifo_now(self, number: int, log: Log, message: FollowedMessage, index: int) -> None:
         reached = self._reach(number, log, message.chain)
         if reached < message.rank:
             first = self._on_chain(message.chain, reached)
             self.overtaken("fifo", number, message, index, first)
 
-    def judge_causal_now(self, number: int, log: Log, message: Message, index: int) -> None:
+    def judge_causal_now(self, number: int, log: Log, message: FollowedMessage, index: int) -> None:
         past, frontier = message.past, log.frontier
         if len(frontier) >= len(past) and not any(map(gt, past, frontier)):
             return
@@ -144,7 +144,7 @@ class Judge(Words):
                     self.overtaken("causal", number, message, index, self._on_chain(chain, reached))
                     return
 
-    def _on_chain(self, chain_number: int, rank: int) -> Message:
+    def _on_chain(self, chain_number: int, rank: int) -> FollowedMessage:
         chain = self.state.chains[chain_number]
         return self.state.messages[chain.held[rank - chain.base]]
 
@@ -228,7 +228,7 @@ class Judge(Words):
             judged += 1
         del log.open[:judged]
 
-    def _close_at_joined(self, log: Log, message: Message) -> None:
+    def _close_at_joined(self, log: Log, message: FollowedMessage) -> None:
         past = message.past
         if len(log.behind) < len(past):
             log.behind += [0] * (len(past) - len(log.behind))
@@ -241,7 +241,7 @@ class Judge(Words):
         judged: str,
         number: int,
         log: Log,
-        message: Message,
+        message: FollowedMessage,
         index: int,
         counts: Iterable[tuple[int, int]],
     ) -> bool:
@@ -300,17 +300,17 @@ class Judge(Words):
 
     # Agreement, and what may be forgotten
 
-    def _recipients(self, message: Message) -> list[int]:
+    def _recipients(self, message: FollowedMessage) -> list[int]:
         logs = self.state.logs
         if message.to is None:
             return [number for number, log in enumerate(logs) if log.app]
         return [number for number in message.to if logs[number].app or not logs[number].seen]
 
-    def _is_due(self, message: Message) -> bool:
+    def _is_due(self, message: FollowedMessage) -> bool:
         sender = self.state.logs[self.state.chains[message.chain].origin]
         return bool(message.at) or (sender.complete and not sender.crashed)
 
-    def _owes(self, log: Log, message: Message) -> bool:
+    def _owes(self, log: Log, message: FollowedMessage) -> bool:
         return not log.gone and message.rank >= self._owed_from(log, message.chain)
 
     def judge_agreement(self) -> None:
@@ -330,32 +330,32 @@ class Judge(Words):
     def _forget(self) -> None:
         """What was settled when rows came last is forgotten now: a log that has just turned up may still need it."""
         for chain in self.state.chains:
-            for _ in range(chain.settled - chain.base):
+            for _ in range(chain.forgettable - chain.base):
                 self._forget_first(chain)
-            chain.settled = max(chain.settled, chain.base)
+            chain.forgettable = max(chain.forgettable, chain.base)
         keep_links = self.state.held() <= self.state.max_held * LINKS
         settling = True
         while settling:  # what waits for its causes may be settled with them
             settling = False
             for chain in self.state.chains:
-                rank = chain.settled
-                while rank < chain.end and self._is_settled(chain.held[rank - chain.base]):
+                rank = chain.forgettable
+                while rank < chain.end and self._is_forgettable(chain.held[rank - chain.base]):
                     if keep_links and self._is_link(chain.held[rank - chain.base]):
                         break
                     rank += 1
-                settling |= rank > chain.settled
-                chain.settled = rank
+                settling |= rank > chain.forgettable
+                chain.forgettable = rank
 
     def _is_link(self, identity: int) -> bool:
         """Something in its past is not settled. A violation that this shows may need it for its chain of causes."""
         message, chains = self.state.messages[identity], self.state.chains
         return any(
             # On its own chain those before it are settled. A circle may have others there.
-            count > (message.rank + 1 if number == message.chain else chains[number].settled)
+            count > (message.rank + 1 if number == message.chain else chains[number].forgettable)
             for number, count in enumerate(message.past)
         )
 
-    def _is_settled(self, identity: int) -> bool:
+    def _is_forgettable(self, identity: int) -> bool:
         message, logs = self.state.messages[identity], self.state.logs
         if not message.final:
             return False
@@ -365,7 +365,7 @@ class Judge(Words):
                 return False
         return all(number in message.at or self._owes_no_more(number, message) for number in self._recipients(message))
 
-    def _owes_no_more(self, number: int, message: Message) -> bool:
+    def _owes_no_more(self, number: int, message: FollowedMessage) -> bool:
         """One that did not deliver a message: will it never, and is nothing open at it for which that matters?"""
         log = self.state.logs[number]
         if log.open:
@@ -388,7 +388,7 @@ class Judge(Words):
         origin.addressed |= message.to is not None
         state.forgot = True
 
-    def _owing(self, message: Message) -> list[int]:
+    def _owing(self, message: FollowedMessage) -> list[int]:
         """Who owes a message, or has delivered what it owed."""
         if not self._is_due(message):
             return []
@@ -459,7 +459,7 @@ class Judge(Words):
     def some_may_be_lost(self) -> bool:
         return self.some_are_unsent() or any(map(self._may_be_lost, self.state.messages.values()))
 
-    def _may_be_lost(self, message: Message) -> bool:
+    def _may_be_lost(self, message: FollowedMessage) -> bool:
         logs = self.state.logs
         lost = sum(not logs[number].seen for number in self._recipients(message))
         if not lost:
@@ -471,10 +471,10 @@ class Judge(Words):
 class Following(NamedTuple):
     """How a property is judged while rows come. Most violations are found where a row is read."""
 
-    checked: Callable[[Judge], int]
-    is_open: Callable[[Judge], bool]
+    checked: Callable[[FollowJudge], int]
+    is_open: Callable[[FollowJudge], bool]
     """All logs are complete: does the answer still depend on one that never came?"""
-    at_rest: Callable[[Judge], None] = lambda judge: None
+    at_rest: Callable[[FollowJudge], None] = lambda judge: None
     """What is judged when all rows of a feed were read."""
 
 
@@ -482,11 +482,11 @@ Followed: TypeAlias = Mapping[str, Following | None]
 """Property to how it is judged; None where it cannot be judged before a run is finished."""
 
 FOLLOWED: dict[str, Following] = {
-    "integrity": Following(Judge.deliveries, Judge.some_are_unsent),
-    "agreement": Following(Judge.owed, Judge.some_may_be_lost, Judge.judge_agreement),
-    "fifo": Following(Judge.first_deliveries, Judge.some_are_unsent),
-    "causal": Following(Judge.first_deliveries, Judge.some_are_unsent),
-    "total": Following(Judge.first_deliveries, lambda judge: False),
+    "integrity": Following(FollowJudge.deliveries, FollowJudge.some_are_unsent),
+    "agreement": Following(FollowJudge.owed, FollowJudge.some_may_be_lost, FollowJudge.judge_agreement),
+    "fifo": Following(FollowJudge.first_deliveries, FollowJudge.some_are_unsent),
+    "causal": Following(FollowJudge.first_deliveries, FollowJudge.some_are_unsent),
+    "total": Following(FollowJudge.first_deliveries, lambda judge: False),
 }
 """Without `same-view`: what was delivered between two views would have to be kept for as long as a view lasts."""
 

@@ -1,9 +1,9 @@
 """What a streaming audit has told, on disk: so that after any restart nothing is told twice and nothing is lost.
 
 Beside Spark's checkpoint stand `findings/N.json`, what batch N has found if anything, and `summary.json`, the state of
-all runs. Both are written whole or not at all, and before anything is printed; `told` says which batches were printed.
+all runs. Both are written whole or not at all, and before anything is printed; `mark` says which batches were printed.
 Batch N is the same whenever it is repeated, so writing it again changes nothing. Only a kill between the printing of a
-line and the writing of `told` makes a restart print the lines of one batch again; the record itself is exact.
+line and the writing of `mark` makes a restart print the lines of one batch again; the record itself is exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Quarantine(Struct):
     first: list[str] = []
 
 
-class Batch(Struct):
+class BatchFindings(Struct):
     """What one batch has found."""
 
     number: int
@@ -118,17 +118,17 @@ class Record:
                 _write(mark, setting)
             summary = directory / "summary.json"
             self.summary = msgspec.json.decode(summary.read_bytes(), type=Summary) if summary.exists() else Summary()
-            told = directory / "told"
-            self._told = int(told.read_text()) if told.exists() else -1
+            mark = directory / "told"
+            self._last_printed = int(mark.read_text()) if mark.exists() else -1
         except (OSError, ValueError) as error:
             raise TraceError(
                 directory, f"cannot be used as a checkpoint: {error}", "choose another directory"
             ) from error
 
-    def add(self, number: int, found: list[Findings], bad: Quarantine | None) -> Batch:
+    def add(self, number: int, found: list[Findings], bad: Quarantine | None) -> BatchFindings:
         """Write down what a batch has found."""
         before = self.summary
-        batch = Batch(number)
+        batch = BatchFindings(number)
         runs = dict(before.runs)
         for each in found:
             known = runs.get(each.run)
@@ -142,7 +142,7 @@ class Record:
             batch.bad_rows = bad.first[len(before.bad.first) :]
         path = self._findings(number)
         if path.exists():  # the batch was repeated, and the summary may have been there before
-            batch = msgspec.json.decode(path.read_bytes(), type=Batch)
+            batch = msgspec.json.decode(path.read_bytes(), type=BatchFindings)
         elif not batch.is_empty():
             _write(path, batch)
         # A new one, because others look at the one before while this is made.
@@ -150,23 +150,23 @@ class Record:
         _write(self._directory / "summary.json", self.summary)
         return batch
 
-    def untold(self) -> Iterator[Batch]:
+    def unprinted(self) -> Iterator[BatchFindings]:
         """What is written down and was not printed before the end came."""
         for number in sorted(int(path.stem) for path in (self._directory / "findings").glob("*.json")):
-            if number > self._told:
-                yield msgspec.json.decode(self._findings(number).read_bytes(), type=Batch)
+            if number > self._last_printed:
+                yield msgspec.json.decode(self._findings(number).read_bytes(), type=BatchFindings)
 
-    def is_told(self, number: int) -> bool:
-        return number <= self._told
+    def is_printed(self, number: int) -> bool:
+        return number <= self._last_printed
 
-    def told(self, number: int) -> None:
-        self._told = number
+    def mark_printed(self, number: int) -> None:
+        self._last_printed = number
         _replace(self._directory / "told", str(number).encode())
 
     def violations(self) -> list[Violation]:
         """All that were described, in the order in which they were found."""
         numbers = sorted(int(path.stem) for path in (self._directory / "findings").glob("*.json"))
-        batches = (msgspec.json.decode(self._findings(number).read_bytes(), type=Batch) for number in numbers)
+        batches = (msgspec.json.decode(self._findings(number).read_bytes(), type=BatchFindings) for number in numbers)
         return [violation for batch in batches for violation in batch.violations]
 
     def _findings(self, number: int) -> Path:

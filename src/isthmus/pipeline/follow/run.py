@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from isthmus.pipeline.follow.judge import FIFO_DONE, JUDGED, Followed, Judge, followed_properties
-from isthmus.pipeline.follow.state import UNSENT, Findings, Forgotten, Log, Message, Row, RunState
+from isthmus.pipeline.follow.judge import FIFO_DONE, JUDGED, Followed, FollowJudge, followed_properties
+from isthmus.pipeline.follow.state import UNSENT, Findings, FollowedMessage, Forgotten, Log, Row, RunState
 from isthmus.trace.schema import LAST_EVENTS, TraceError
 
 MAX_HELD = 1_000_000
@@ -33,7 +33,7 @@ def feed(
     judged = followed_properties() if properties is None else properties
     if state.given_up is not None:
         state.rows += len(rows)
-        return state, Judge(state, judged).findings()
+        return state, FollowJudge(state, judged).findings()
     reader = Reader(state, judged)
     try:
         reader.read(rows)
@@ -79,7 +79,7 @@ def _given_up(reader: Reader, before: RunState, why: str) -> tuple[RunState, Fin
     return reader.state, reader.findings()
 
 
-class Reader(Judge):
+class Reader(FollowJudge):
     """Reads rows into a state."""
 
     def __init__(self, state: RunState, properties: Followed) -> None:
@@ -142,7 +142,7 @@ class Reader(Judge):
             if state.forgot:
                 raise Forgotten(None, "the log of another process turned up")
             for chain in state.chains:
-                chain.settled = chain.base
+                chain.forgettable = chain.base
         return queues
 
     def _take_in_causal_order(self) -> None:
@@ -265,7 +265,7 @@ class Reader(Judge):
             log.open.append((row.index, identity, 0))
             if sent:  # nobody knew that it would deliver this: what was settled without it is not
                 chain = self.state.chains[message.chain]
-                chain.settled = min(chain.settled, message.rank)
+                chain.forgettable = min(chain.forgettable, message.rank)
         elif not sent:
             log.open.append((row.index, identity, 0))
         else:
@@ -285,17 +285,17 @@ class Reader(Judge):
             if self.state.chains[message.chain].loose:
                 self.sent_by_nobody(number, message, row.index)
 
-    def _message(self, chain_number: int, seq: int) -> tuple[int, Message]:
+    def _message(self, chain_number: int, seq: int) -> tuple[int, FollowedMessage]:
         state, chain = self.state, self.state.chains[chain_number]
         identity = chain.by_seq.get(seq)
         if identity is None:
             identity = chain.by_seq[seq] = state.next_message
             state.next_message += 1
-            state.messages[identity] = Message(chain_number, seq)
+            state.messages[identity] = FollowedMessage(chain_number, seq)
             chain.unsent.add(identity)
         return identity, state.messages[identity]
 
-    def _hear(self, message: Message, name: str, destinations: tuple[str, ...]) -> None:
+    def _hear(self, message: FollowedMessage, name: str, destinations: tuple[str, ...]) -> None:
         """Where there is no `send` row, a delivery says for whom a message was: the first by name of the process."""
         loose = self.state.chains[message.chain].loose
         if (message.rank == UNSENT or loose) and (message.said is None or name < message.said[0]):
@@ -303,17 +303,17 @@ class Reader(Judge):
                 raise Forgotten(name, f"{name} says for whom {self.name(message)} was")
             message.said = (name, destinations)
 
-    def _not_for(self, number: int, message: Message, index: int) -> None:
+    def _not_for(self, number: int, message: FollowedMessage, index: int) -> None:
         if message.to is not None and number not in message.to:
             self.stranger(number, message, index)
 
-    def _not_backwards(self, log: Log, message: Message) -> None:
+    def _not_backwards(self, log: Log, message: FollowedMessage) -> None:
         """One that joined delivers a cause of what it delivered before: all of that would have to be judged again."""
         chain = message.chain
         if log.joined and message.rank != UNSENT and chain < len(log.behind) and message.rank < log.behind[chain]:
             raise Forgotten(log.name, f"{log.name} delivered {self.name(message)} after its effects")
 
-    def _compare_order(self, number: int, log: Log, message: Message, index: int) -> None:
+    def _compare_order(self, number: int, log: Log, message: FollowedMessage, index: int) -> None:
         logs, mine, seq = self.state.logs, log.together, message.seq
         chain = message.chain
         for other, other_index in message.at.items():

@@ -39,7 +39,7 @@ def row_of(event: Event) -> Row:
     return Row(process, app, event.index, event.event, origin, event.origin_seq, event.destinations)
 
 
-class Message(Struct, array_like=True):
+class FollowedMessage(Struct, array_like=True):
     """A message that somebody sent or delivered, and that is not known to be stable."""
 
     chain: int
@@ -77,7 +77,7 @@ class Chain(Struct, array_like=True):
     """Numbers that were forgotten, as bounds of ranges: [first, last + 1, first, last + 1, …]."""
     addressed: bool = False
     """One that was forgotten was not for everyone."""
-    settled: int = 0
+    forgettable: int = 0
     """The rank up to which everything was settled when rows came last."""
 
     @property
@@ -143,7 +143,7 @@ class RunState(Struct, array_like=True):
     max_held: int
     logs: list[Log] = []
     chains: list[Chain] = []
-    messages: dict[int, Message] = {}
+    messages: dict[int, FollowedMessage] = {}
     next_message: int = 0
     pending: set[int] = set()
     """Messages that were sent and whose pasts may still grow."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from isthmus.pipeline.follow.chains import Chains
-from isthmus.pipeline.follow.state import Message, RunState
+from isthmus.pipeline.follow.state import FollowedMessage, RunState
 from isthmus.trace.properties import Mistake, violation
 from isthmus.trace.schema import Violation
 
@@ -20,9 +20,9 @@ class Words:
         self.state = state
         self.violations: list[Violation] = []
         self.warnings: list[str] = []
-        self._overtaken: list[tuple[str, int, Message, int, Message]] = []
+        self._overtaken: list[tuple[str, int, FollowedMessage, int, FollowedMessage]] = []
 
-    def name(self, message: Message) -> str:
+    def name(self, message: FollowedMessage) -> str:
         return f"{self.state.logs[self.state.chains[message.chain].origin].name}/{message.seq}"
 
     def violated(self, judged: str, mistake: Mistake, key: str) -> None:
@@ -47,20 +47,20 @@ class Words:
         mistake = Mistake(process=process, first=message, first_index=first, second_index=again, kind=kind)
         self.violated("integrity", mistake, f"{kind} {process} {first if again is None else again}")
 
-    def stranger(self, number: int, message: Message, index: int) -> None:
+    def stranger(self, number: int, message: FollowedMessage, index: int) -> None:
         self.wrong_delivery("stranger", self.state.logs[number].name, self.name(message), index)
 
-    def not_sent_yet(self, number: int, message: Message, index: int) -> None:
+    def not_sent_yet(self, number: int, message: FollowedMessage, index: int) -> None:
         self.wrong_delivery("early", self.state.logs[number].name, self.name(message), index)
 
-    def sent_by_nobody(self, number: int, message: Message, index: int) -> None:
+    def sent_by_nobody(self, number: int, message: FollowedMessage, index: int) -> None:
         self.wrong_delivery("nobody", self.state.logs[number].name, self.name(message), index)
 
     def order_differs(
         self,
         number: int,
         other: int,
-        message: Message,
+        message: FollowedMessage,
         index: int,
         other_index: int,
         latest: tuple[int, int, int, int],
@@ -74,7 +74,7 @@ class Words:
         here, there = logs[number].name, logs[other].name
         mistake = Mistake(
             process=here,
-            first=self.name(Message(latest[2], latest[3])),
+            first=self.name(FollowedMessage(latest[2], latest[3])),
             second=self.name(message),
             first_index=latest[1],
             second_index=index,
@@ -84,7 +84,7 @@ class Words:
         )
         self.violated("total", mistake, " ".join(sorted((here, there))))
 
-    def overtaken(self, judged: str, number: int, message: Message, index: int, first: Message) -> None:
+    def overtaken(self, judged: str, number: int, message: FollowedMessage, index: int, first: FollowedMessage) -> None:
         """`first` was not there before the message. What became of it is said when all rows of the feed are read."""
         self._overtaken.append((judged, number, message, index, first))
 

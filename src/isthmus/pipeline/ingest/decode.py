@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from isthmus.pipeline.ingest.files import Piece
+from isthmus.pipeline.ingest.files import FilePiece
 from isthmus.pipeline.ingest.rows import PLACE, TORN
 from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.files import open_file
@@ -26,10 +26,10 @@ def decode_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     """For `mapInArrow`: pieces in, rows with their places out. Whatever the bytes, no exception."""
     for batch in batches:
         for row in batch.to_pylist():
-            yield from piece_rows(Piece(**row))
+            yield from piece_rows(FilePiece(**row))
 
 
-def piece_rows(piece: Piece) -> Iterator[pa.RecordBatch]:
+def piece_rows(piece: FilePiece) -> Iterator[pa.RecordBatch]:
     """The rows of one piece, bad ones with the reason, some thousands at a time."""
     gathered = _Gathered(piece.file)
     try:
@@ -44,7 +44,7 @@ def piece_rows(piece: Piece) -> Iterator[pa.RecordBatch]:
         yield gathered.batch()
 
 
-def _shiviz_rows(piece: Piece) -> Rows:
+def _shiviz_rows(piece: FilePiece) -> Rows:
     if piece.end is not None and piece.end > MAX_FILE:
         reason = f"a ShiViz log of more than {MAX_FILE >> 20} MiB, which is more than is read as a whole"
         raise TraceError(piece.path, reason, "cut it into several")

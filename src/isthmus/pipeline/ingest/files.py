@@ -21,7 +21,7 @@ PIECE_BYTES = 32 << 20
 """Of JSON Lines. About 120,000 rows, half a second of one core."""
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """What one task reads of a file, as a row of Spark: a stretch, or a whole ShiViz log.
 
     `parser` and `delimiter` are for ShiViz logs that do not say themselves how they are read.
@@ -47,7 +47,7 @@ class TraceFiles(NamedTuple):
     """The files of a trace by the way in which they are read. `names[number]` is the file of that number."""
 
     names: list[str]
-    pieces: list[Piece]
+    pieces: list[FilePiece]
     native: list[int]
     """Parquet files with exactly our columns."""
     bad: list[tuple[int, str]]
@@ -64,10 +64,10 @@ def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
                 if _is_native(name):
                     files.native.append(number)
                 else:
-                    files.pieces.append(Piece(number, name))
+                    files.pieces.append(FilePiece(number, name))
             elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
                 how = (expressions.parser, expressions.delimiter)
-                files.pieces.append(Piece(number, name, 0, size_of(name), 1, True, *how))
+                files.pieces.append(FilePiece(number, name, 0, size_of(name), 1, True, *how))
             else:
                 files.pieces.extend(_pieces(number, name))
         except TraceError as error:
@@ -82,15 +82,15 @@ def _is_native(name: str) -> bool:
     return all(found.field(field.name).type == field.type for field in columns_to_read(name, found))
 
 
-def _pieces(number: int, name: str) -> Iterator[Piece]:
+def _pieces(number: int, name: str) -> Iterator[FilePiece]:
     """Pieces with the right line numbers need the line ends before them; counting those costs 0.1 s per GB."""
     size = size_of(name) or 0
     if size <= PIECE_BYTES:
-        yield Piece(number, name, 0, size)
+        yield FilePiece(number, name, 0, size)
         return
     line_ends = 0
     with open_file(name) as file:
         for start in range(0, size, PIECE_BYTES):
             end = min(start + PIECE_BYTES, size)
-            yield Piece(number, name, start, end, line_ends + 1)
+            yield FilePiece(number, name, start, end, line_ends + 1)
             line_ends += file.read(end - start).count(b"\n")

@@ -41,7 +41,7 @@ class Distribution(Struct, frozen=True):
     p99: float
 
 
-class Line(Struct, frozen=True):
+class RateSeries(Struct, frozen=True):
     """One series over time: a rate per slice."""
 
     name: str
@@ -132,7 +132,7 @@ def _grid_line(x: float, top: float, bottom: float, words: str) -> Markup:
     )
 
 
-def throughput_chart(lines: Sequence[Line], slice_ns: int, name: str) -> Markup:
+def throughput_chart(lines: Sequence[RateSeries], slice_ns: int, name: str) -> Markup:
     """Deliveries per second over time, a line for each pair."""
     left, right, top, height = 64.0, 16.0, 12.0, 230.0
     slices = max((len(each.rates) for each in lines), default=1)
@@ -156,7 +156,7 @@ def throughput_chart(lines: Sequence[Line], slice_ns: int, name: str) -> Markup:
     )  # fmt: skip
 
 
-def _curve(line: Line, place: int, x: Scale, y: Scale) -> Markup:
+def _curve(line: RateSeries, place: int, x: Scale, y: Scale) -> Markup:
     points = " ".join(f"{number(x(slot + 0.5))},{number(y(rate))}" for slot, rate in enumerate(line.rates))
     words = tag("title", f"{line.name}: at most {count(max(line.rates, default=0))} deliveries per second")
     kind = f"s{place % SERIES}"

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from isthmus.core.units import bit_rate, count, duration, percent, size
 from isthmus.drawing.svg import SERIES, Child, Markup, tag
 from isthmus.pipeline.measure.rows import Figures, LinkRow, PairRow, WaitRow
-from isthmus.pipeline.report.charts import Bar, Distribution, Line, Part, bar_chart, latency_chart, throughput_chart
+from isthmus.pipeline.report.charts import (
+    Bar,
+    Distribution,
+    Part,
+    RateSeries,
+    bar_chart,
+    latency_chart,
+    throughput_chart,
+)
 
 _MOST_PAIRS = 12
 _MOST_WAITS = 10
@@ -106,8 +114,8 @@ def _throughput(figures: Figures, name: str) -> Markup | None:
     series = {name: [0.0] * run.slices for name in names.values()}
     for row in figures.throughput:
         series[names[row.origin_system, row.system]][row.slice] += row.deliveries * 1e9 / run.slice_ns
-    lines = [Line(name, rates) for name, rates in sorted(series.items(), key=lambda each: -sum(each[1]))[:SERIES]]
-    lines = [Line(name, series[name]) for name in series if name in {each.name for each in lines}]
+    lines = [RateSeries(name, rates) for name, rates in sorted(series.items(), key=lambda each: -sum(each[1]))[:SERIES]]
+    lines = [RateSeries(name, series[name]) for name in series if name in {each.name for each in lines}]
     rows = [
         (
             pair_name(each), count(each.messages), count(each.deliveries), count(each.messages_per_second),

@@ -114,7 +114,7 @@ class LogIndex:
         self._silent: dict[str, tuple[int, float]] = {}
         """Logs that others wait for: how far they were read, and since when they are no longer than that."""
         self._holes: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._frozen = False
 
     # Reading
@@ -327,8 +327,8 @@ class LogIndex:
         return sorted({origin for _, _, origin, _ in waits if not self.histories.by_name[origin].read})
 
     def _tell(self, what: str) -> None:
-        if what not in self._told and len(self._told) < 1000:
-            self._told.add(what)
+        if what not in self._warned and len(self._warned) < 1000:
+            self._warned.add(what)
             logger.warning("%s", printable(what))
 
     # Giving away

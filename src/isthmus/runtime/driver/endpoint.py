@@ -21,7 +21,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from isthmus.core.codec import encode
-from isthmus.core.endpoint import Delivered, Endpoint, Outbox, View
+from isthmus.core.endpoint import AddressedDelivery, Endpoint, Outbox, View
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.wire.join import LinkPdu
@@ -160,7 +160,7 @@ class Driver:
     def _deliver(self, deliveries: list[Batch | View]) -> None:
         """Give batches and changes of view to the application."""
 
-    def _deliver_addressed(self, deliveries: list[Delivered]) -> None:
+    def _deliver_addressed(self, deliveries: list[AddressedDelivery]) -> None:
         """Give messages that are for some processes only to the application."""
 
     def _have_become_stable(self, batches: list[Batch]) -> None:

@@ -65,7 +65,7 @@ class NearEnd(NamedTuple):
     life: int
 
 
-class Link:
+class LiveLink:
     """The near end of one link. Made by `Links.add`."""
 
     def __init__(self, ends: LinkEnds, me: NearEnd, callbacks: LinkCallbacks, limits: LinkLimits) -> None:
@@ -81,7 +81,7 @@ class Link:
         self._connection: LinkConnection | None = None
         self._window = LinkWindow(monotonic_ns())
         self._metrics = LinkMetrics(ends.link, str(ends.near), str(ends.far))
-        self._told_ready = False
+        self._ready_reported = False
         self._flush_due = False
         self._pace_timer: asyncio.TimerHandle | None = None
         self._heard = False
@@ -114,7 +114,7 @@ class Link:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
         if is_block:
-            self._told_ready = False
+            self._ready_reported = False
 
     def _flush(self) -> None:
         """Write what has gathered, as far as the transport takes it, and ask for more if there is room."""
@@ -137,10 +137,10 @@ class Link:
         connection = self._connection
         if connection is None:
             return
-        if not self._told_ready:
+        if not self._ready_reported:
             opens_at = self._window.opens_at(now)
             if opens_at is not None and opens_at <= now:
-                self._told_ready = True
+                self._ready_reported = True
                 self._callbacks.on_ready(self.id)
             elif opens_at is not None and self._pace_timer is None:
                 self._pace_timer = self._loop.call_later((opens_at - now) / SECOND, self._pace_over)
@@ -214,7 +214,7 @@ class Link:
             self._flush_due = True
             self._loop.call_soon(self._flush)
         if new_peer or not self.up:
-            self._told_ready = False
+            self._ready_reported = False
             self._came_up(session.peer)
 
     def _judge(self, hello: LinkHello) -> LinkSession:

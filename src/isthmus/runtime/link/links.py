@@ -19,7 +19,7 @@ from typing import Any
 from isthmus.core.ids import LinkId, ProcessId, ProcessName
 from isthmus.core.wire.join import LinkPdu
 from isthmus.runtime.link.connection import DEFAULT_LINK_LIMITS, LONGEST_REASON, LinkConnection, LinkLimits, where_is
-from isthmus.runtime.link.link import Link, LinkCallbacks, LinkEnds, NearEnd
+from isthmus.runtime.link.link import LinkCallbacks, LinkEnds, LiveLink, NearEnd
 from isthmus.runtime.link.wire import LinkError, LinkHello
 from isthmus.runtime.metrics import LinkMetrics
 from isthmus.runtime.transport.address import Address, address_of
@@ -56,28 +56,28 @@ class Links:
         self._tls = tls
         self._limits = limits
         self._random = random or Random()
-        self._links: dict[LinkId, Link] = {}
+        self._links: dict[LinkId, LiveLink] = {}
         self._dialled: dict[LinkId, Address] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self.refused = 0
 
-    def add(self, link: LinkId, far: ProcessName, far_slot: int, dial: Address | None = None) -> Link:
+    def add(self, link: LinkId, far: ProcessName, far_slot: int, dial: Address | None = None) -> LiveLink:
         """One more link, before `open`. With `dial` this end calls; without, it waits to be called."""
         if link in self._links:
             raise ValueError(f"link {link} is there already")
         if dial is None and self._listener is None:
             raise ValueError(f"link {link} to {far} has no address to dial, and {self.name} does not listen")
-        added = Link(LinkEnds(link, self.name, far, far_slot), self._me, self._callbacks, self._limits)
+        added = LiveLink(LinkEnds(link, self.name, far, far_slot), self._me, self._callbacks, self._limits)
         self._links[link] = added
         if dial is not None:
             self._dialled[link] = dial
         return added
 
-    def __getitem__(self, link: LinkId) -> Link:
+    def __getitem__(self, link: LinkId) -> LiveLink:
         return self._links[link]
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[LiveLink]:
         return iter(self._links.values())
 
     def open(self) -> None:
@@ -95,23 +95,23 @@ class Links:
 
     # Dialling.
 
-    async def _keep_dialling(self, link: Link, address: Address) -> None:
+    async def _keep_dialling(self, link: LiveLink, address: Address) -> None:
         """Have a connection whenever possible. Trouble is logged once, and again only when it has become another."""
         loop = asyncio.get_running_loop()
         pause = self._limits.first_pause
-        told = ""
+        last_trouble = ""
         while True:
             try:
                 connection = await self._dial(link, address)
             except (OSError, LinkError) as error:
                 reason = reason_of(error)
-                if reason != told:
+                if reason != last_trouble:
                     # That nobody is there yet is no fault; everything else wants somebody to look at it.
                     level = logging.INFO if isinstance(error, ConnectionRefusedError) else logging.WARNING
                     log.log(level, "%s cannot be opened to %s yet: %s", link.label, address, reason)
-                told = reason
+                last_trouble = reason
             else:
-                told = ""
+                last_trouble = ""
                 opened = loop.time()
                 await asyncio.wait((connection.gone,))
                 if loop.time() - opened > self._limits.longest_pause:
@@ -119,13 +119,13 @@ class Links:
             await asyncio.sleep(pause * self._random.uniform(0.5, 1.5))
             pause = min(2 * pause, self._limits.longest_pause)
 
-    async def _dial(self, link: Link, address: Address) -> LinkConnection:
+    async def _dial(self, link: LiveLink, address: Address) -> LinkConnection:
         """One attempt: TCP, TLS, our hello, the other end's."""
         loop = asyncio.get_running_loop()
         far = link.ends.far
         tls = self._tls
 
-        def answered(connection: LinkConnection, hello: LinkHello) -> Link:
+        def answered(connection: LinkConnection, hello: LinkHello) -> LiveLink:
             link.attach(connection, hello, answer=False)
             return link
 
@@ -194,7 +194,7 @@ class Links:
             caller.close()
             raise
 
-    def _called(self, connection: LinkConnection, hello: LinkHello) -> Link:
+    def _called(self, connection: LinkConnection, hello: LinkHello) -> LiveLink:
         """Which link a caller is for; `LinkError` where it may not be."""
         link = self._links.get(hello.link)
         if link is None or hello.link in self._dialled:

@@ -12,7 +12,7 @@ from random import Random
 from socket import socket
 from typing import Any, ClassVar, Generic, TypeVar
 
-from isthmus.core.endpoint import Delivered, View
+from isthmus.core.endpoint import AddressedDelivery, View
 from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.message import Addressed, Batch
 from isthmus.runtime.driver.process import ProcessDriver, Sender
@@ -63,7 +63,7 @@ class AddressedDriver(ProcessDriver, Generic[AnyProcess]):
             if isinstance(item, View):
                 self.view = item
 
-    def _deliver_addressed(self, deliveries: list[Delivered]) -> None:
+    def _deliver_addressed(self, deliveries: list[AddressedDelivery]) -> None:
         for delivered in deliveries:
             self.on_message(delivered.message)
 

@@ -31,7 +31,7 @@ HERE = b"!"
 """The body of the answer to a hail."""
 
 
-class Parcel(NamedTuple):
+class MediumParcel(NamedTuple):
     """A PDU on the medium, from whom and for whom. `body` is not decoded yet: not everybody who gets it needs it."""
 
     source: ProcessId
@@ -51,7 +51,7 @@ def pack(source: ProcessId, destinations: Sequence[ProcessId], body: bytes) -> b
     return _HEADER.pack(length, source, count) + struct.pack(f">{count}Q", *destinations) + body
 
 
-def unpack(data: bytes) -> Iterator[Parcel]:
+def unpack(data: bytes) -> Iterator[MediumParcel]:
     """The parcels in bytes that hold whole ones and nothing else."""
     offset, size = 0, len(data)
     while offset < size:
@@ -62,7 +62,7 @@ def unpack(data: bytes) -> Iterator[Parcel]:
         body = offset + _HEADER.size + 8 * count
         if count > MAX_MEMBERS or body >= end:
             raise FrameError(f"a parcel of {end - offset} bytes with {count} destinations")
-        yield Parcel(source, struct.unpack_from(f">{count}Q", data, offset + _HEADER.size), data[body:end])
+        yield MediumParcel(source, struct.unpack_from(f">{count}Q", data, offset + _HEADER.size), data[body:end])
         offset = end
 
 

@@ -38,7 +38,7 @@ Times: TypeAlias = Nanos | tuple[Nanos, Nanos]
 Rates: TypeAlias = int | tuple[int | None, int | None] | None
 
 
-class Cut(StrEnum):
+class CutKind(StrEnum):
     """What becomes of the connections over a line that is cut."""
 
     SILENT = "silent"
@@ -74,7 +74,7 @@ class Wan:
         self._relays: set[Relay] = set()
         self._ended: deque[ConnectionStatistics] = deque(maxlen=_REMEMBERED)
         self._arrived_before = (0, 0)
-        self._cut: Cut | None = None
+        self._cut: CutKind | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
         # What is read is copied out of it before the next one reads, so all connections can share it.
@@ -122,7 +122,7 @@ class Wan:
         return self.address.port
 
     @property
-    def is_cut(self) -> Cut | None:
+    def is_cut(self) -> CutKind | None:
         return self._cut
 
     def set(
@@ -153,13 +153,13 @@ class Wan:
             for direction, way in zip(relay.directions, self.ways, strict=True):
                 direction.set(way.conditions)
 
-    def cut(self, mode: Cut = Cut.SILENT) -> None:
+    def cut(self, mode: CutKind = CutKind.SILENT) -> None:
         """Let nothing pass until `mend`."""
         if self._cut is not None:
             self.mend()
         self._cut = mode
         self._stop_accepting()
-        if mode is Cut.RESET:
+        if mode is CutKind.RESET:
             # Bound but not listening, the port refuses everybody, and the kernel gives it to nobody else by chance.
             self._listener.close()
             self._listener = _reserve(self.address)
@@ -173,7 +173,7 @@ class Wan:
         """Undo a cut. What was on a silent line sets out again, and those who called meanwhile are carried."""
         if self._cut is None:
             return
-        if self._cut is Cut.RESET:
+        if self._cut is CutKind.RESET:
             try:
                 self._listener.listen(_BACKLOG)
             except OSError:

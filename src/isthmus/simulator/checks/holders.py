@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from isthmus.trace.causality import Past, causal_pasts
 from isthmus.trace.history import ProcessHistory, RunHistory, histories
-from isthmus.trace.oracles import Finding, agreement
+from isthmus.trace.oracles import OracleFinding, agreement
 from isthmus.trace.schema import Event
 
 Key: TypeAlias = tuple[str, str, str, int]
@@ -48,7 +48,7 @@ class Unpromised(Struct, frozen=True):
         return {reason: count for reason, count in counts.items() if count}
 
 
-class Missing(Finding):
+class Missing(OracleFinding):
     """Agreement, but for messages that nobody can promise: their absence is counted by itself.
 
     `lost` are messages without a holder, `after_crash` those of which nobody promises anything any more.

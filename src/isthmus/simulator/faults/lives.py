@@ -19,7 +19,7 @@ from isthmus.topology.read.simulation import Faults
 NOTE_EVERY: Nanos = 100 * MILLISECOND
 
 
-class Journal:
+class SimulatedJournal:
     """What one gateway process has written down."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Lives:
         self._standby = standby
         self._gateways = gateways
         self._begin = begin
-        self._journals: dict[ProcessId, Journal] = {}
+        self._journals: dict[ProcessId, SimulatedJournal] = {}
         self.life = 0
         self.is_dead = False
         self.recovered: Recovered = NOTHING
@@ -64,7 +64,7 @@ class Lives:
 
     def open_journal(self, host: Host) -> None:
         """Let a gateway keep a journal from now on."""
-        host.journal = self._journals.setdefault(host.id, Journal()).messages
+        host.journal = self._journals.setdefault(host.id, SimulatedJournal()).messages
 
     def _note(self) -> None:
         for slot in self._gateways:

@@ -11,7 +11,7 @@ from random import Random
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, LinkId, Nanos
-from isthmus.topology.read.simulation import Faults, Network
+from isthmus.topology.read.simulation import Faults, NetworkModel
 
 
 class NetworkFaults(Struct, frozen=True):
@@ -92,7 +92,7 @@ class FaultPlan(Struct, frozen=True):
 
 
 def draw_plan(
-    rng: Random, faults: Faults, network: Network, slots: Sequence[int], duration: Nanos, suspect_after: Nanos
+    rng: Random, faults: Faults, network: NetworkModel, slots: Sequence[int], duration: Nanos, suspect_after: Nanos
 ) -> FaultPlan:
     """The plan of one run. In swarm mode every kind of fault is left out of every other run."""
 

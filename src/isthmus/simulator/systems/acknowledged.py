@@ -9,7 +9,7 @@ from isthmus.join.member import Group
 from isthmus.ordering.acknowledged.member import make_member
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.checks.acknowledged import out_of_turn
-from isthmus.simulator.media import Medium, MediumName
+from isthmus.simulator.media import MediumName, SimulatedMedium
 from isthmus.simulator.systems.group import SimulatedSystem
 from isthmus.simulator.systems.kind import OpenLog, SimulatedKind, Traits
 from isthmus.simulator.world import World
@@ -27,7 +27,7 @@ class SimulatedAcknowledged(SimulatedSystem):
         self.table = system.own(AcknowledgedTable)
         kind: MediumName = "1C" if self.table.protocol == "to" else "MC"
         rng = Random(f"medium {seed} {system.name}")
-        medium = Medium(kind, world.network, rng, topology.simulation.network.bandwidth, self.table.window)
+        medium = SimulatedMedium(kind, world.network, rng, topology.simulation.network.bandwidth, self.table.window)
         world.media.update(dict.fromkeys(topology.slots(system.name), medium))
         super().__init__(topology, system, world, seed, open_log, tight=tight)
 

@@ -9,7 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TypeAlias
 
-from isthmus.core.endpoint import Delivered
+from isthmus.core.endpoint import AddressedDelivery
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.hierarchy.clusters.process import ClusterProcess
@@ -40,7 +40,7 @@ class AddressedApplication(Application, ABC):
         self._processes = processes
         self._latest: dict[ProcessId, ProcessId] = {}
 
-    def on_addressed(self, host: Host, delivered: Delivered) -> None:
+    def on_addressed(self, host: Host, delivered: AddressedDelivery) -> None:
         """Answer some of what is delivered, after a moment of thought."""
         message = delivered.message
         depth = message.payload[0]

@@ -138,8 +138,8 @@ def not_settled(process: DaisyProcess) -> str:
         return "does not know whether everybody in its group has everything"
     for level in process.levels:
         if isinstance(level, ServersGroup) and not level.installed:
-            told = len(level.states)
-            return f"has heard {told} of {level.size} in a flush of group {level.group.name or 'at the top'}"
+            heard = len(level.states)
+            return f"has heard {heard} of {level.size} in a flush of group {level.group.name or 'at the top'}"
         if level.record.kept:
             return f"keeps {len(level.record.kept)} messages that are not settled in group {level.number}"
     return ""

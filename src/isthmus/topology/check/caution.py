@@ -9,7 +9,7 @@ from __future__ import annotations
 from posixpath import normpath
 
 from isthmus.topology.model import System, Topology
-from isthmus.topology.problem import Report
+from isthmus.topology.problem import Problems
 
 TESTED_LOSS = 0.3
 """The highest share of lost PDUs that any example or campaign is tried with."""
@@ -18,7 +18,7 @@ SURVIVES_ONE = 3
 """Members of the smallest group that goes on when any one of them is gone."""
 
 
-def check_caution(report: Report, topology: Topology) -> None:
+def check_caution(report: Problems, topology: Topology) -> None:
     """Look at everything; names need not be sound."""
     for system in topology.systems:
         _check_system(report, system, joined=topology.is_joined(system.name))
@@ -27,7 +27,7 @@ def check_caution(report: Report, topology: Topology) -> None:
     _check_faults(report, topology)
 
 
-def _check_system(report: Report, system: System, *, joined: bool) -> None:
+def _check_system(report: Problems, system: System, *, joined: bool) -> None:
     key = f"systems.{system.name}"
     if joined and system.delivery == "fast":
         reason = "in a joined system a crash may lose for the others what only the crashed process had delivered"
@@ -43,7 +43,7 @@ def _check_system(report: Report, system: System, *, joined: bool) -> None:
         _warn_of_size(report, key, system)
 
 
-def _warn_of_size(report: Report, key: str, system: System) -> None:
+def _warn_of_size(report: Problems, key: str, system: System) -> None:
     founders = system.founders
     reason = f"{founders[0]} is the only member: when it is gone, so is the system"
     if len(founders) > 1:
@@ -51,7 +51,7 @@ def _warn_of_size(report: Report, key: str, system: System) -> None:
     report.refuse(f"{key}.processes", reason, f"have {SURVIVES_ONE} members or more, gateways included", "warning")
 
 
-def _check_journals(report: Report, topology: Topology) -> None:
+def _check_journals(report: Problems, topology: Topology) -> None:
     owner: dict[str, str] = {}
     for system in topology.systems:
         if system.journal is None:
@@ -62,14 +62,14 @@ def _check_journals(report: Report, topology: Topology) -> None:
             report.refuse(f"systems.{system.name}.journal", reason, f'write journal = "{system.name}-journal"')
 
 
-def _check_loss(report: Report, topology: Topology) -> None:
+def _check_loss(report: Problems, topology: Topology) -> None:
     loss = topology.simulation.network.loss
     if loss > TESTED_LOSS:
         reason = f"{loss:g} of all PDUs is more than any protocol here is tested with; live processes may be left out"
         report.refuse("simulation.network.loss", reason, f"write {TESTED_LOSS:g} or less", "warning")
 
 
-def _check_faults(report: Report, topology: Topology) -> None:
+def _check_faults(report: Problems, topology: Topology) -> None:
     """Refuse to be asked for faults that cannot happen to any system of the file; kinds refuse what they never do."""
     faults, systems = topology.simulation.faults, topology.systems
     parted = any(len(system.members) > 1 for system in systems)

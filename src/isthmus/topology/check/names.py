@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from isthmus.core.ids import ProcessName
 from isthmus.topology.model import REST, Topology
-from isthmus.topology.problem import Report, choose_from, quote
+from isthmus.topology.problem import Problems, choose_from, quote
 
 
-def unknown_system(report: Report, topology: Topology, key: str, name: str) -> bool:
+def unknown_system(report: Problems, topology: Topology, key: str, name: str) -> bool:
     """Refuse a name that no system has."""
     if any(system.name == name for system in topology.systems):
         return False
@@ -16,7 +16,7 @@ def unknown_system(report: Report, topology: Topology, key: str, name: str) -> b
     return True
 
 
-def unknown_gateway(report: Report, topology: Topology, key: str, gateway: ProcessName) -> bool:
+def unknown_gateway(report: Problems, topology: Topology, key: str, gateway: ProcessName) -> bool:
     """Refuse a gateway that its system does not have."""
     if unknown_system(report, topology, key, gateway.system):
         return True
@@ -28,7 +28,7 @@ def unknown_gateway(report: Report, topology: Topology, key: str, gateway: Proce
     return True
 
 
-def unknown_process(report: Report, topology: Topology, key: str, process: ProcessName) -> bool:
+def unknown_process(report: Problems, topology: Topology, key: str, process: ProcessName) -> bool:
     """Refuse a process that its system does not list; `*` is always known."""
     if unknown_system(report, topology, key, process.system):
         return True

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from isthmus.core.ids import ProcessName
 from isthmus.topology.check.names import unknown_gateway, unknown_process
 from isthmus.topology.model import REST, Path, Topology
-from isthmus.topology.problem import Report, listing
+from isthmus.topology.problem import Problems, listing
 
 _RULE = "(parallel, Sect. 4)"
 
 
-def check_paths(report: Report, topology: Topology) -> None:
+def check_paths(report: Problems, topology: Topology) -> None:
     owner: dict[ProcessName, int] = {}
     for index, path in enumerate(topology.paths):
         if _check_names(report, topology, index, path):
@@ -42,7 +42,7 @@ def _without_path(topology: Topology, owner: Iterable[ProcessName]) -> list[Proc
     return missing
 
 
-def _check_names(report: Report, topology: Topology, index: int, path: Path) -> bool:
+def _check_names(report: Problems, topology: Topology, index: int, path: Path) -> bool:
     """Do the processes exist and live together, and does every link run along a join?"""
     key = f"paths[{index}]"
     known = [not unknown_process(report, topology, f"{key}.process", process) for process in path.processes]
@@ -70,7 +70,7 @@ def _check_names(report: Report, topology: Topology, index: int, path: Path) -> 
     return sound
 
 
-def _check_tree(report: Report, topology: Topology, index: int, path: Path) -> None:
+def _check_tree(report: Problems, topology: Topology, index: int, path: Path) -> None:
     key = f"paths[{index}].links"
     home = path.processes[0].system
     who = listing(path.processes)
@@ -103,7 +103,7 @@ def _check_tree(report: Report, topology: Topology, index: int, path: Path) -> N
     _check_connected(report, key, path, home)
 
 
-def _check_connected(report: Report, key: str, path: Path, home: str) -> None:
+def _check_connected(report: Problems, key: str, path: Path, home: str) -> None:
     """Links that only lead to each other, in a ring apart from the tree, are used by nobody."""
     reached = [home]
     for name in reached:

@@ -12,14 +12,14 @@ from isthmus.topology.check.caution import check_caution
 from isthmus.topology.check.names import give_gateways, unknown_gateway, unknown_process, unknown_system
 from isthmus.topology.check.paths import check_paths
 from isthmus.topology.kinds.table import KINDS
-from isthmus.topology.model import REST, Address, Join, System, Topology, TransferSet
-from isthmus.topology.problem import Problem, Report, listing
+from isthmus.topology.model import REST, BaseAddress, Join, System, Topology, TransferSet
+from isthmus.topology.problem import Problem, Problems, listing
 from isthmus.topology.wiring import all_links, named_pairs
 
 
 def check(topology: Topology) -> list[Problem]:
     """Everything that is wrong with a topology, and everything that deserves a warning."""
-    report = Report(topology.file)
+    report = Problems(topology.file)
     _check_systems(report, topology)
     sound = [_check_ends(report, topology, index) for index in range(len(topology.joins))]
     for index, join in enumerate(topology.joins):
@@ -43,20 +43,20 @@ def check(topology: Topology) -> list[Problem]:
     return report.problems
 
 
-def _check_systems(report: Report, topology: Topology) -> None:
+def _check_systems(report: Problems, topology: Topology) -> None:
     if not topology.systems:
         report.refuse("systems", "there is no system", "add [systems.NAME] with a kind")
     slots = sum(len(system.members) for system in topology.systems)
     if slots > 1 << SLOT_BITS:
         report.refuse("systems", f"{slots} processes and gateways, {1 << SLOT_BITS} fit", "use several topologies")
-    taken: dict[Address, str] = {}
+    taken: dict[BaseAddress, str] = {}
     for system in topology.systems:
         _check_ports(report, taken, system, "address", system.address, len(system.members))
         _check_ports(report, taken, system, "link-address", system.link_address, len(system.gateways))
 
 
 def _check_ports(
-    report: Report, taken: dict[Address, str], system: System, key: str, first: Address | None, count: int
+    report: Problems, taken: dict[BaseAddress, str], system: System, key: str, first: BaseAddress | None, count: int
 ) -> None:
     own = [first.plus(place) for place in range(count)] if first is not None else []
     clash = next((address for address in own if address in taken), None)
@@ -66,7 +66,7 @@ def _check_ports(
     taken.update(dict.fromkeys(own, system.name))
 
 
-def _check_ends(report: Report, topology: Topology, index: int) -> bool:
+def _check_ends(report: Problems, topology: Topology, index: int) -> bool:
     """Are there two different systems, with gateways, and is this their only join?"""
     join = topology.joins[index]
     key = f"joins[{index}].between"
@@ -98,7 +98,7 @@ def _check_ends(report: Report, topology: Topology, index: int) -> bool:
     return sound
 
 
-def _check_order(report: Report, topology: Topology, index: int) -> None:
+def _check_order(report: Problems, topology: Topology, index: int) -> None:
     join = topology.joins[index]
     key = f"joins[{index}].order"
     if join.order == "total":
@@ -115,7 +115,7 @@ def _check_order(report: Report, topology: Topology, index: int) -> None:
         report.refuse(key, f"{reason} (parallel, Sect. 5)", way_out, "protocol")
 
 
-def _check_assign(report: Report, topology: Topology, index: int) -> None:
+def _check_assign(report: Problems, topology: Topology, index: int) -> None:
     join = topology.joins[index]
     key = f"joins[{index}]"
     if join.assign == "uncoordinated":
@@ -145,7 +145,7 @@ def _sets_key(join: Join, index: int) -> str:
     return f"joins[{index}].{'transfer-sets' if simple else 'sets'}"
 
 
-def _check_sets(report: Report, topology: Topology, index: int) -> bool:
+def _check_sets(report: Problems, topology: Topology, index: int) -> bool:
     """Do the sets name what exists, and divide the processes of a side: each in one set, none in two?"""
     join = topology.joins[index]
     sound = True
@@ -175,7 +175,7 @@ def _check_sets(report: Report, topology: Topology, index: int) -> bool:
     return sound
 
 
-def _check_division(report: Report, topology: Topology, index: int, side: System) -> None:
+def _check_division(report: Problems, topology: Topology, index: int, side: System) -> None:
     join = topology.joins[index]
     sets = [each for each in join.sets if each.gateway.system == side.name]
     if not sets:
@@ -202,7 +202,7 @@ def _check_division(report: Report, topology: Topology, index: int, side: System
             report.refuse(_sets_key(join, index), reason, f'add it to one, or "{REST}" for all others', "protocol")
 
 
-def _check_links(report: Report, topology: Topology, index: int) -> None:
+def _check_links(report: Problems, topology: Topology, index: int) -> None:
     join = topology.joins[index]
     if not isinstance(join.links, int):
         return
@@ -217,7 +217,7 @@ def _check_links(report: Report, topology: Topology, index: int) -> None:
         report.refuse(key, reason, f"write links = {near * far}, or add gateways")
 
 
-def _check_cycles(report: Report, topology: Topology, sound: list[bool]) -> None:
+def _check_cycles(report: Problems, topology: Topology, sound: list[bool]) -> None:
     """The joins must form a forest, except FIFO joins in path mode.
 
     Joins are added one by one; one that connects what is connected already closes a cycle. Causal ones come first, so
@@ -251,7 +251,7 @@ def _check_cycles(report: Report, topology: Topology, sound: list[bool]) -> None
         report.refuse(key, reason, way_out, "protocol")
 
 
-def _check_path_order(report: Report, topology: Topology) -> None:
+def _check_path_order(report: Problems, topology: Topology) -> None:
     """Two paths are two ways for a message and its answer, and nothing coordinates them."""
     causal = [f"joins[{index}]" for index, join in enumerate(topology.joins) if join.order == "causal"]
     if causal:
@@ -279,19 +279,19 @@ def _way(tree: dict[str, list[tuple[str, int]]], start: str, end: str) -> list[t
     return walk[::-1]
 
 
-def _check_senders(report: Report, topology: Topology) -> None:
+def _check_senders(report: Problems, topology: Topology) -> None:
     for place, sender in enumerate(topology.simulation.workload.senders or ()):
         unknown_process(report, topology, f"simulation.workload.senders[{place}]", sender)
 
 
-def _check_kinds(report: Report, topology: Topology) -> None:
+def _check_kinds(report: Problems, topology: Topology) -> None:
     for name, kind in KINDS.items():
         systems = [system for system in topology.systems if system.kind == name]
         if systems:
             kind.check(report, topology, systems)
 
 
-def _check_lines(report: Report, topology: Topology) -> None:
+def _check_lines(report: Problems, topology: Topology) -> None:
     """Is every line of its own that of some link?"""
     links = all_links(topology)
     for index, own in enumerate(topology.simulation.link):
@@ -301,7 +301,7 @@ def _check_lines(report: Report, topology: Topology) -> None:
             report.refuse(f"simulation.link[{index}].between", reason, way_out)
 
 
-def _check_exploration(report: Report, topology: Topology) -> None:
+def _check_exploration(report: Problems, topology: Topology) -> None:
     exploration = topology.exploration
     addressed = [system for system in topology.systems if not system.broadcasts]
     if addressed and exploration.sends is not None:
@@ -312,7 +312,7 @@ def _check_exploration(report: Report, topology: Topology) -> None:
         report.refuse("exploration.messages", reason, 'write sends = ["s/p"]')
 
 
-def _check_islands(report: Report, topology: Topology) -> None:
+def _check_islands(report: Problems, topology: Topology) -> None:
     first, *others = topology.parts() or ((),)
     if others:
         apart = [name for part in others for name in part]

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.ordering.addressed.delivery import DeliveryName
 from isthmus.topology.kinds.group import KEYS as GROUP_KEYS
-from isthmus.topology.kinds.kind import Kind, Picture, Refusal
+from isthmus.topology.kinds.kind import Kind, Refusal, SystemTable
 from isthmus.topology.kinds.tree import TreeReader, Wording, refuse_whole
 from isthmus.topology.model import System, Topology
-from isthmus.topology.problem import Report, listing, quote
+from isthmus.topology.problem import Problems, listing, quote
 from isthmus.topology.read.keys import read_address
 from isthmus.topology.read.table import Table
 
@@ -96,7 +96,7 @@ class _Reader(TreeReader[ClusterTable]):
         return sound
 
 
-def _check(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+def _check(report: Problems, topology: Topology, systems: Sequence[System]) -> None:
     """Refuse joins, and that processes come, go or restart: clusters stand alone and have no views."""
     for system in systems:
         if len(topology.systems) > 1 and not topology.is_joined(system.name):
@@ -115,11 +115,11 @@ def _refuse_join(system: System) -> Refusal:
     return Refusal(reason, f"remove this join, or systems.{system.name}.clusters")
 
 
-def _picture(system: System) -> Picture:
+def _picture(system: System) -> SystemTable:
     clusters = list(system.own(ClusterTable).all_clusters())
     agents = [cluster.representative if cluster.name else None for cluster in clusters]
     sizes = [len(cluster.members) for cluster in clusters]
-    return Picture(
+    return SystemTable(
         title=f"{system.name}: messages from one process to one other",
         columns=("cluster", "delivery", "members", "agent"),
         rows=[

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from isthmus.core.message import MAX_MEMBERS
 from isthmus.hierarchy.daisy.options import PLAIN, Audience, DaisyOptions, DaisyTable, Forward, Inside
-from isthmus.topology.kinds.kind import Kind, Picture, Refusal
+from isthmus.topology.kinds.kind import Kind, Refusal, SystemTable
 from isthmus.topology.kinds.tree import TreeReader, Wording, refuse_whole
 from isthmus.topology.model import System, Topology
-from isthmus.topology.problem import Report
+from isthmus.topology.problem import Problems
 from isthmus.topology.read.keys import check_patience, read_address, read_standby, read_tls
 from isthmus.topology.read.table import Table
 
@@ -203,7 +203,7 @@ def _read_sizes(table: Table) -> tuple[int, int, int]:
     return least, most, reconsider
 
 
-def _check(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+def _check(report: Problems, topology: Topology, systems: Sequence[System]) -> None:
     """A daisy stands alone if its messages are for some, and who is gone from it does not come back."""
     for system in systems:
         if len(topology.systems) > 1 and not system.broadcasts and not topology.is_joined(system.name):
@@ -221,7 +221,7 @@ def _refuse_join(system: System) -> Refusal | None:
     return Refusal(reason, way_out)
 
 
-def _picture(system: System) -> Picture:
+def _picture(system: System) -> SystemTable:
     """All groups, from the topmost down. The first server of a group is the first process below it."""
     daisy = system.own(DaisyTable)
     plain = [
@@ -233,7 +233,7 @@ def _picture(system: System) -> Picture:
         for group in daisy.all_groups()
     ]
     audience = "everybody" if system.broadcasts else "any set of processes"
-    return Picture(
+    return SystemTable(
         title=f"{system.name}: messages to {audience}{_unusual(daisy.options)}",
         columns=("group", "members", "first server"),
         rows=[(each["name"] or "topmost", each["members"], each["server"]) for each in plain],

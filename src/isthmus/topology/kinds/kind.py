@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from isthmus.core.endpoint import OrderName
 from isthmus.topology.model import ORDERS, System, Topology
-from isthmus.topology.problem import Report
+from isthmus.topology.problem import Problems
 from isthmus.topology.read.table import Table
 
 
@@ -23,7 +23,7 @@ class Refusal(NamedTuple):
     way_out: str
 
 
-class Picture(NamedTuple):
+class SystemTable(NamedTuple):
     """What `isthmus check` shows of one system: a table for people, and the same for programs."""
 
     title: str
@@ -32,7 +32,7 @@ class Picture(NamedTuple):
     plain: list[dict[str, Any]]
 
 
-def _sound(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+def _sound(report: Problems, topology: Topology, systems: Sequence[System]) -> None:
     """The check of a kind whose systems do not depend on the rest of the file: nothing can be wrong."""
 
 
@@ -40,7 +40,7 @@ def _joinable(system: System) -> Refusal | None:
     return None
 
 
-def _nothing_to_see(system: System) -> Picture | None:
+def _nothing_to_see(system: System) -> SystemTable | None:
     return None
 
 
@@ -59,6 +59,6 @@ class Kind(Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
     orders: tuple[OrderName, ...] = ORDERS
     read: Callable[[Table, System], System]
-    check: Callable[[Report, Topology, Sequence[System]], None] = _sound
+    check: Callable[[Problems, Topology, Sequence[System]], None] = _sound
     refuse_join: Callable[[System], Refusal | None] = _joinable
-    picture: Callable[[System], Picture | None] = _nothing_to_see
+    picture: Callable[[System], SystemTable | None] = _nothing_to_see

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from isthmus.topology.kinds.kind import Kind
 from isthmus.topology.model import System, Topology
-from isthmus.topology.problem import Report, quote
+from isthmus.topology.problem import Problems, quote
 from isthmus.topology.read.table import Table
 
 _SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
@@ -49,7 +49,7 @@ def _stream(table: Table) -> str | None:
     return stream
 
 
-def _check(report: Report, topology: Topology, systems: Sequence[System]) -> None:
+def _check(report: Problems, topology: Topology, systems: Sequence[System]) -> None:
     for system in systems:
         reason = f"nothing runs {system.provider} yet, so nothing could be kept of what this file promises"
         report.refuse(f"systems.{system.name}.kind", reason, 'write kind = "embedded", with its processes')

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from isthmus.topology.model import Address, System, TlsFiles
+from isthmus.topology.model import BaseAddress, System, TlsFiles
 from isthmus.topology.problem import listing, quote
 from isthmus.topology.read.table import Table
 
 
-def read_address(table: Table, key: str, ports: int) -> Address | None:
+def read_address(table: Table, key: str, ports: int) -> BaseAddress | None:
     text = table.text(key)
     if text is None:
         return None
@@ -19,7 +19,7 @@ def read_address(table: Table, key: str, ports: int) -> Address | None:
         return None
     if port + ports > 65536:
         table.refuse(key, f"{ports} ports from {port} on go beyond 65535", "choose a lower port")
-    return Address(host, port)
+    return BaseAddress(host, port)
 
 
 def read_tls(table: Table) -> TlsFiles | None:

@@ -58,7 +58,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     senders: tuple[ProcessName, ...] | None = None
 
 
-class Network(Struct, frozen=True, kw_only=True):
+class NetworkModel(Struct, frozen=True, kw_only=True):
     """How PDUs travel. `bandwidth` is bits per second from one process to one other, None for no limit."""
 
     delay: Delay = Uniform(100_000, MILLISECOND)
@@ -115,7 +115,7 @@ class Simulation(Struct, frozen=True, kw_only=True):
 
     duration: Nanos = 2 * SECOND
     workload: Workload = Workload()
-    network: Network = Network()
+    network: NetworkModel = NetworkModel()
     links: LinkNetwork = LinkNetwork()
     link: tuple[OwnLine, ...] = ()
     faults: Faults = Faults()
@@ -181,9 +181,9 @@ def _size(table: Table, default: Workload) -> tuple[int, int]:
     return default.minimum_size, default.maximum_size
 
 
-def _network(table: Table) -> Network:
-    default = Network()
-    network = Network(
+def _network(table: Table) -> NetworkModel:
+    default = NetworkModel()
+    network = NetworkModel(
         delay=_delay(table, default.delay),
         bandwidth=table.rate("bandwidth", default.bandwidth),
         # At 1 nothing ever arrives, and no protocol can promise anything.

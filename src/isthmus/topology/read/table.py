@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from isthmus.core.ids import Nanos
 from isthmus.core.units import parse_duration, parse_rate
-from isthmus.topology.problem import Report, choose_from, closest, listing, quote
+from isthmus.topology.problem import Problems, choose_from, closest, listing, quote
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 UNLIMITED = "unlimited"
@@ -36,7 +36,7 @@ Number = TypeVar("Number", int, float)
 class Table:
     """One table of the file, at the dotted path `key`. With `named` its keys are names that the author made up."""
 
-    def __init__(self, report: Report, key: str, entries: dict[str, Any], named: bool = False) -> None:
+    def __init__(self, report: Problems, key: str, entries: dict[str, Any], named: bool = False) -> None:
         self.report = report
         self.key = key
         self.entries = entries

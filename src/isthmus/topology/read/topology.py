@@ -23,7 +23,7 @@ from isthmus.topology.model import (
     Topology,
     TransferSet,
 )
-from isthmus.topology.problem import Report, listing, quote
+from isthmus.topology.problem import Problems, listing, quote
 from isthmus.topology.read.exploration import read_exploration
 from isthmus.topology.read.keys import read_address
 from isthmus.topology.read.simulation import read_simulation
@@ -40,7 +40,7 @@ _Sets: TypeAlias = list[tuple[str, list[str], str]]
 """Rows of a transfer-sets table: gateway, processes, key."""
 
 
-def read_topology(report: Report, document: dict[str, Any]) -> Topology:
+def read_topology(report: Problems, document: dict[str, Any]) -> Topology:
     """Everything that the document says. Where it says nonsense the report has a problem and the topology a default."""
     top = Table(report, "", document)
     unsafe = top.boolean("unsafe", False)

@@ -53,9 +53,9 @@ def import_log(content: bytes, name: str, given: Expressions, bad: Bad) -> Itera
         if first is None:
             continue
         if KIND in first.fields:
-            yield from _told(first, run, bad)
+            yield from _row_as_logged(first, run, bad)
             for entry in entries:
-                yield from _told(entry, run, bad)
+                yield from _row_as_logged(entry, run, bad)
         else:
             yield from _Derivation(run, [first, *entries], bad).rows()
 
@@ -69,7 +69,7 @@ def place_of(host: str) -> tuple[str, str]:
 # Logs that say what their entries are ---------------------------------------------------------------------------------
 
 
-def _told(entry: Entry, run: str, bad: Bad) -> Iterator[Row]:
+def _row_as_logged(entry: Entry, run: str, bad: Bad) -> Iterator[Row]:
     system, process = place_of(entry.host)
     values: dict[str, Any] = {"run": run, "system": system, "process": process, "role": "app"}
     values |= {"index": entry.own - 1, "time_ns": 0}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from isthmus.core.endpoint import Outbox
-from isthmus.core.ids import LinkId, Nanos
+from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.wire.daisy import Census, ChangePdu, DaisyFrame
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.census import Poll, fellows
@@ -41,7 +41,7 @@ def _at_once(self: DaisyProcess, census: Census, now: Nanos, out: Outbox) -> Non
 
 
 @mutant("daisy-generations-mixed", of=DaisyProcess.receive, scenario="changing daisy")
-def _generations_mixed(self: DaisyProcess, link: LinkId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
+def _generations_mixed(self: DaisyProcess, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
     """Words of one tree are taken for words of another."""
     number = self.tree.generation
     taken: list[Pdu] = [
@@ -50,7 +50,7 @@ def _generations_mixed(self: DaisyProcess, link: LinkId, pdus: Sequence[Pdu], no
         else pdu
         for pdu in pdus
     ]
-    _receive(self, link, taken, now, out)
+    _receive(self, source, taken, now, out)
 
 
 @mutant("daisy-waiting-lost", of=DaisyProcess._begin, scenario="changing daisy")
@@ -70,5 +70,5 @@ def _many_deciders(self: Poll, level: Level, own: Census) -> Census | None:
 
 
 @mutant("daisy-former-given-up", of=DaisyProcess._of_before, scenario="changing daisy")
-def _no_more_than_before(self: DaisyProcess, link: LinkId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
+def _no_more_than_before(self: DaisyProcess, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
     """Who has the last message leaves those who have not."""

@@ -8,7 +8,7 @@ from isthmus.core.ids import MessageId
 from isthmus.core.message import Batch, Clocked
 from isthmus.hierarchy.daisy.flush import by_clock
 from isthmus.hierarchy.daisy.parcels import Parcels
-from isthmus.hierarchy.daisy.point import Flush, PointGroup, Told
+from isthmus.hierarchy.daisy.point import Flush, FlushEntry, PointGroup
 from isthmus.hierarchy.daisy.record import id_of
 from isthmus.lab.mutants.mutant import mutant
 from isthmus.ordering.orders.matrix import MatrixOrder
@@ -49,13 +49,13 @@ def _learns_of_itself(self: MatrixOrder, batch: Batch) -> None:
 
 
 @mutant("daisy-recipients-witnesses-left-out", of=PointGroup._tell, scenario="recipients daisy")
-def _without_witnesses(self: PointGroup) -> Iterator[Told]:
+def _without_witnesses(self: PointGroup) -> Iterator[FlushEntry]:
     """The flush leaves out what witnesses hold."""
     return (each for each in _tell(self) if self.id in (each.message.origin, *each.message.destinations))
 
 
 @mutant("daisy-recipients-kept-left-out", of=PointGroup._tell, scenario="recipients daisy")
-def _without_kept(self: PointGroup) -> Iterator[Told]:
+def _without_kept(self: PointGroup) -> Iterator[FlushEntry]:
     """The flush leaves out what is kept for a server."""
     return (each._replace(kept=False) for each in _tell(self))
 

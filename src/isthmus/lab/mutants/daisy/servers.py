@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import truth
 
-from isthmus.core.endpoint import Delivered, Outbox
+from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
 from isthmus.core.wire.daisy import DaisyFrame
 from isthmus.hierarchy.daisy import servers as daisy_servers
-from isthmus.hierarchy.daisy.flush import Agreement, agree
+from isthmus.hierarchy.daisy.flush import FlushResult, agree
 from isthmus.hierarchy.daisy.generation import DaisyGeneration
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
-from isthmus.hierarchy.daisy.record import Record, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, pack, unpack
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.lab.mutants.mutant import mutant
 
 # The originals that mutants build on, taken before anything is replaced.
 _arrived = DaisyGeneration._arrived
 _on_frame = DaisyGeneration._on_frame
-_add = Record.add
+_add = GroupRecord.add
 _confirmed = LocalGroup.confirmed
 _offer = LocalGroup.offer
 _report, _stable = ServersGroup.report, ServersGroup.confirmed
@@ -53,7 +53,7 @@ def _for_everybody(self: DaisyGeneration, place: int, arrival: Arrival, now: Nan
     """Members deliver some of what is not for them."""
     _arrived(self, place, arrival, now, out)
     if place == 0 and self.id not in arrival.message.destinations and arrival.message.seq % 8 == 0:
-        out.addressed.append(Delivered(arrival.message, arrival.batch))
+        out.addressed.append(AddressedDelivery(arrival.message, arrival.batch))
 
 
 @mutant("daisy-not-fifo", of=ServersGroup.send, scenario="daisy")
@@ -101,8 +101,8 @@ def _past_the_server(self: LocalGroup, messages: Sequence[Clocked], now: Nanos) 
 # Memory
 
 
-@mutant("daisy-vector-not-kept", of=Record.add, scenario="daisy")
-def _vector_not_kept(self: Record, message: Clocked, keep: bool = True) -> bool:
+@mutant("daisy-vector-not-kept", of=GroupRecord.add, scenario="daisy")
+def _vector_not_kept(self: GroupRecord, message: Clocked, keep: bool = True) -> bool:
     """Nobody remembers what was delivered."""
     self.seen[message.origin] = message.seq - 1
     return _add(self, message, keep)
@@ -172,7 +172,7 @@ def _above_not_heard(self: ServersGroup, now: Nanos) -> None:
 @mutant("daisy-any-order", of=agree, where=daisy_servers, scenario="daisy")
 def _any_order(
     states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
-) -> Agreement:
+) -> FlushResult:
     """The flush orders messages by number."""
     found = agree(states, above, seat_of)
     return found._replace(agreed=sorted(found.agreed, key=lambda message: (message.seq, -message.origin)))
@@ -181,7 +181,7 @@ def _any_order(
 @mutant("daisy-seat-left-out", of=agree, where=daisy_servers, scenario="daisy")
 def _own_list_only(
     states: Sequence[Sequence[Clocked]], above: Sequence[Clocked], seat_of: Callable[[ProcessId], int]
-) -> Agreement:
+) -> FlushResult:
     """The flush leaves out what came from one seat."""
     found = agree(states, above, seat_of)
     last = len(states) - 1

@@ -213,7 +213,7 @@ def _processes(facts: SqlFacts) -> DataFrame:
     return facts.logs.members.select("run", "member", "process")
 
 
-class Integrity(_OfMessages):
+class SqlIntegrity(_OfMessages):
     def figures(self, facts: SqlFacts) -> dict[str, Column]:
         deliveries, first, never_sent = f.col("deliveries"), f.col("first"), f.col("never_sent")
         strangers = total_of([_flag(facts.there[each] & ~is_for(each)) for each in facts.members])
@@ -255,7 +255,7 @@ class Integrity(_OfMessages):
         )
 
 
-class Agreement(_OfMessages):
+class SqlAgreement(_OfMessages):
     def figures(self, facts: SqlFacts) -> dict[str, Column]:
         owed, absent, wholes, members = facts.owed, facts.absent, facts.wholes, facts.members
         due, lost, open_logs = f.col("due"), f.col("lost"), f.col("open")
@@ -279,7 +279,7 @@ class Agreement(_OfMessages):
 # Order ----------------------------------------------------------------------------------------------------------------
 
 
-class Fifo(SqlJudge):
+class SqlFifo(SqlJudge):
     def figures(self, facts: SqlFacts) -> dict[str, Column]:
         return {"checked": f.col("first"), "unknown": facts.past_is_open()}
 
@@ -323,7 +323,7 @@ class Fifo(SqlJudge):
         return [[] for _ in rows]
 
 
-class Causal(Fifo):
+class SqlCausal(SqlFifo):
     def chains(self, facts: SqlFacts, rows: Sequence[Row]) -> list[list[Key]]:
         pairs = [
             ((row.run, row.cause.first_origin, row.cause.first_seq), (row.run, row.origin, row.seq)) for row in rows
@@ -350,7 +350,7 @@ class Causal(Fifo):
                 self.count(facts, judged(causal_states(state, whole, block), runs, block, "past_"), whole)
 
 
-class Total(SqlJudge):
+class SqlTotal(SqlJudge):
     def figures(self, facts: SqlFacts) -> dict[str, Column]:
         return {"checked": f.col("first")}
 
@@ -358,7 +358,7 @@ class Total(SqlJudge):
         judge_total(facts.messages, facts.logs, self.found)
 
 
-class SameView(SqlJudge):
+class SqlSameView(SqlJudge):
     def __init__(self, judged: str, runs: Iterable[str]) -> None:
         self.found = {run: Finding(judged, unknown=True) for run in runs}
 
@@ -367,12 +367,12 @@ class SameView(SqlJudge):
 
 
 SQL_JUDGES: dict[str, type[SqlJudge]] = {
-    "integrity": Integrity,
-    "agreement": Agreement,
-    "fifo": Fifo,
-    "causal": Causal,
-    "total": Total,
-    "same-view": SameView,
+    "integrity": SqlIntegrity,
+    "agreement": SqlAgreement,
+    "fifo": SqlFifo,
+    "causal": SqlCausal,
+    "total": SqlTotal,
+    "same-view": SqlSameView,
 }
 
 

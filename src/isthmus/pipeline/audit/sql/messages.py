@@ -87,12 +87,14 @@ def read_messages(rows: DataFrame, logs: Logs, width: int) -> DataFrame:
     about = about.join(f.broadcast(logs.members.select("run", "process", "member")), ["run", "process"])
     sends, delivers = f.col("kind") == SEND, f.col("kind") == DELIVER
     said = f.struct("index", "audience", "destinations")
-    told = f.struct("name", "index", "audience", "destinations")
+    by_delivery = f.struct("name", "index", "audience", "destinations")
     aggregates = [
         f.min(f.when(sends, f.col("index"))).alias("sent_at"),
         f.count(f.when(delivers, 1)).alias("deliveries"),
         f.min_by(said, f.when(sends, f.col("index"))).alias("said"),
-        f.min_by(told, f.when(delivers & (f.col("audience") != 0), f.struct("name", "index"))).alias("told"),
+        f.min_by(by_delivery, f.when(delivers & (f.col("audience") != 0), f.struct("name", "index"))).alias(
+            "by_delivery"
+        ),
     ]
     if width <= _PIVOT:
         firsts = [f.min(f.when(delivers & (f.col("member") == each), f.col("index"))) for each in range(width)]
@@ -113,10 +115,10 @@ def read_messages(rows: DataFrame, logs: Logs, width: int) -> DataFrame:
         )
         grouped = grouped.withColumn("at", by_member).drop("pairs")
     unsent = f.col("sent_at").isNull()
-    audience = f.when(unsent, f.col("told")).otherwise(
+    audience = f.when(unsent, f.col("by_delivery")).otherwise(
         f.when(f.col("said.audience") != 0, f.struct(f.lit(None).cast("string").alias("name"), "said.*"))
     )
-    grouped = grouped.withColumn("addressed", audience["destinations"]).drop("said", "told")
+    grouped = grouped.withColumn("addressed", audience["destinations"]).drop("said", "by_delivery")
     sender = f.broadcast(
         logs.all.select(
             "run",

@@ -29,15 +29,15 @@ def judge_total(messages: DataFrame, logs: Logs, found: Mapping[str, Finding]) -
     members: dict[str, list[int]] = {}
     for run, member in sorted(codes):
         members.setdefault(run, []).append(member)
-    unsettled: set[Pair] = {(run, one, two) for run, each in members.items() for one, two in combinations(each, 2)}
-    if not unsettled:
+    undecided: set[Pair] = {(run, one, two) for run, each in members.items() for one, two in combinations(each, 2)}
+    if not undecided:
         return
-    unsettled -= _differing(messages, unsettled, found, codes, FIRST_LOOK)
-    if unsettled:
-        sound = _part_of_longest(messages, {run for run, _, _ in unsettled})
-        unsettled = {(run, one, two) for run, one, two in unsettled if not {(run, one), (run, two)} <= sound}
-    if unsettled:
-        _differing(messages, unsettled, found, codes, None)
+    undecided -= _differing(messages, undecided, found, codes, FIRST_LOOK)
+    if undecided:
+        sound = _part_of_longest(messages, {run for run, _, _ in undecided})
+        undecided = {(run, one, two) for run, one, two in undecided if not {(run, one), (run, two)} <= sound}
+    if undecided:
+        _differing(messages, undecided, found, codes, None)
     _what_is_open(messages, logs, found)
 
 

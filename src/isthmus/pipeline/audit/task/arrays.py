@@ -24,7 +24,7 @@ NEVER = np.iinfo(np.int64).max
 NOBODY = -1
 
 
-class View(NamedTuple):
+class ViewEntry(NamedTuple):
     """A process enters a view: at which index and place of its log, who counts that view, and its number as text."""
 
     at: int
@@ -96,10 +96,10 @@ class RunArrays:
 
     def _find_views(self, pid: Array, places: Array, index: Array, group: Array, name: Any, order: Array) -> None:
         """Per process its views, in order. They are few, so objects will do."""
-        self.views: list[list[View]] = [[] for _ in range(self.processes)]
+        self.views: list[list[ViewEntry]] = [[] for _ in range(self.processes)]
         numbers = name.take(places if order is None else order[places]).to_pylist() if len(places) else []
         for place, number in zip(places.tolist(), numbers, strict=True):
-            self.views[pid[place]].append(View(int(index[place]), place, int(group[place]), number))
+            self.views[pid[place]].append(ViewEntry(int(index[place]), place, int(group[place]), number))
 
     def _any(self, pid: Array, condition: Array) -> Array:
         found = np.zeros(self.processes, bool)
