@@ -391,24 +391,6 @@ def test_fast_delivery_is_refused_in_total_order() -> None:
     assert only(text)[0] == "systems.a.delivery"
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("restarts = 3", "no system here keeps a journal"),
-        ("link-cuts = 3", "there are no joins"),
-        ("site-cuts = 3", "there are no joins"),
-        ("partitions = 1", "no system here has two members"),
-        ("cuts = 1", "no system here has two members"),
-    ],
-)
-def test_faults_that_can_never_happen_are_refused(fault: str, reason: str) -> None:
-    text = f'[systems.a]\nkind = "embedded"\norder = "causal"\nprocesses = ["p"]\n[simulation.faults]\n{fault}\n'
-    key, why = only(text)[:2]
-    assert key == f"simulation.faults.{fault.partition(' ')[0]}"
-    assert reason in why
-    assert "it would never happen" in why
-
-
 def test_two_systems_on_the_same_ports_are_refused() -> None:
     text = embedded("a") + 'address = "127.0.0.1:7400"\n' + embedded("b") + 'address = "127.0.0.1:7403"\n'
     assert refused(text)[0].reason == "127.0.0.1:7403 is taken by a: everybody listens on a port of its own"
