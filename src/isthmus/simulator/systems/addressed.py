@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import TypeAlias
 
-from isthmus.core.endpoint import AddressedDelivery
+from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.hierarchy.clusters.process import ClusterProcess
@@ -23,6 +22,7 @@ from isthmus.topology.read.simulation import Workload
 from isthmus.trace.recorder import Recorder
 
 Writer: TypeAlias = ClusterProcess | DaisyProcess
+Accept: TypeAlias = Callable[[Sequence[bytes], Nanos, Outbox], int]
 
 _SHOWN_HOLDS = 3
 
@@ -70,11 +70,11 @@ class AddressedApplication(Application, ABC):
                 continue
             size = self.rng.randint(self.workload.minimum_size, self.workload.maximum_size)
             payload = bytes((min(depth, 255),)) + before.to_bytes(2, "big") + bytes(max(0, size - 3))
-            if isinstance(endpoint, ClusterProcess):
-                accept = partial(endpoint.send, everybody[0])
-            else:
-                accept = partial(endpoint.send, everybody)
-            self.world.send(host, accept, [payload], everybody)
+            self.world.send(host, self._accept(endpoint, everybody), [payload], everybody)
+
+    @abstractmethod
+    def _accept(self, endpoint: Writer, everybody: tuple[ProcessId, ...]) -> Accept:
+        """How the endpoint takes messages for these processes."""
 
     @abstractmethod
     def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:

@@ -8,6 +8,7 @@ message that is gone waits for ever, and the run says what that is, and why (doc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from isthmus.core.ids import ProcessId
 from isthmus.hierarchy.clusters.options import ClusterTable
@@ -16,6 +17,7 @@ from isthmus.hierarchy.clusters.tree import hierarchy_of
 from isthmus.simulator.faults.nemesis import Nemesis
 from isthmus.simulator.faults.plan import Crash, FaultPlan
 from isthmus.simulator.systems.addressed import (
+    Accept,
     AddressedApplication,
     AddressedSystem,
     Writer,
@@ -34,6 +36,10 @@ WINDOW = 12
 
 class ClusterApplication(AddressedApplication):
     """Every message is for one process."""
+
+    def _accept(self, endpoint: Writer, everybody: tuple[ProcessId, ...]) -> Accept:
+        assert isinstance(endpoint, ClusterProcess)
+        return partial(endpoint.send, everybody[0])
 
     def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
         return (target,)

@@ -8,6 +8,7 @@ reorders and is cut. A daisy survives that as long as every local group keeps it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from isthmus.core.ids import Nanos, ProcessId
@@ -18,7 +19,7 @@ from isthmus.hierarchy.daisy.shape import Shape, fit
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.simulator.faults.daisy import DaisyNemesis, DaisyWatch, daisy_of
-from isthmus.simulator.systems.addressed import AddressedApplication, AddressedSystem, Writer, no_batches
+from isthmus.simulator.systems.addressed import Accept, AddressedApplication, AddressedSystem, Writer, no_batches
 from isthmus.simulator.systems.kind import OpenLog
 from isthmus.simulator.workload import window_for
 from isthmus.simulator.world import Host, World
@@ -31,6 +32,10 @@ WINDOW = 12
 
 class DaisyApplication(AddressedApplication):
     """Each message goes to several processes: the one that is meant, and now and then others."""
+
+    def _accept(self, endpoint: Writer, everybody: tuple[ProcessId, ...]) -> Accept:
+        assert isinstance(endpoint, DaisyProcess)
+        return partial(endpoint.send, everybody)
 
     def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
         others = self.rng.sample(self._processes, self.rng.choice((0, 0, 1, 2, len(self._processes))))
