@@ -213,3 +213,14 @@ def test_in_a_daisy_nobody_writes_to_those_on_standby() -> None:
     assert outcome.counterexample is None
     assert "members of shop on standby, who never come here: p8" in lines(topology, outcome)
     assert "groups of shop that split and merge" in lines(topology, outcome)
+
+
+def test_a_forest_of_several_parts_is_refused(tmp_path: Path) -> None:
+    """Judged by the weakest of its parts, a violation of a stronger one would pass."""
+    pair = example_file("theorem-1").read_text().partition("[exploration]")[0]
+    other = pair.replace("s0", "t0").replace("s1", "t1")
+    file = tmp_path / "forest.toml"
+    file.write_text(pair + other.partition("[systems")[1] + other.partition("[systems")[2])
+    done = explore_command(str(file))
+    assert done.returncode == 2, done.stderr
+    assert "nothing joins t0 to s0" in done.stderr

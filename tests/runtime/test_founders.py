@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from children import NAMES, Child, Children, children
@@ -22,6 +23,7 @@ from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS
 from isthmus.runtime.wan.emulator import CutKind, Wan
 from isthmus.topology.file import parse
+from isthmus.trace.reader import read_trace
 
 SUSPECT_AFTER: Nanos = 300 * MILLISECOND
 
@@ -107,6 +109,24 @@ def test_without_a_quorum_a_founder_says_whom_it_waits_for_and_waits_on() -> Non
             assert not first.lines
             others = [await system.start(name, "careful", listeners[name]) for name in NAMES[:2]]
             await system.until(lambda: all("stable" in child.lines for child in others) and "up" in first.lines)
+
+    run_with_children(scenario())
+
+
+def test_a_founder_that_waits_for_others_can_be_told_to_stop(tmp_path: Path) -> None:
+    """It ends at once, says so, and its trace is complete."""
+
+    async def scenario() -> None:
+        spec, listeners = plan(NAMES[:3], trace=str(tmp_path), start_within=SECOND)
+        async with children(spec) as system:
+            alone = await system.start("p3", "quiet", listeners.pop("p3"))
+            for nobody in listeners.values():
+                nobody.close()
+            assert "goes on waiting" in await warning(alone)
+            alone.process.terminate()
+            assert await alone.ended() == 1
+            assert "told to stop before all had come" in await alone.errors()
+        assert [row.event for row in read_trace([tmp_path]).events()] == ["start", "view", "crash"]
 
     run_with_children(scenario())
 

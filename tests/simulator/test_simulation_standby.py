@@ -84,3 +84,26 @@ def test_a_message_takes_as_long_as_the_line_of_its_link() -> None:
     fast = '[[simulation.link]]\nbetween = ["a", "b"]\ndelay = "1ms"\n'
     slow = '[[simulation.link]]\nbetween = ["a", "b"]\ndelay = "80ms"\n'
     assert crossing(fast) < 40 * MILLISECOND < 80 * MILLISECOND <= crossing(slow)
+
+
+def test_whoever_joins_is_let_in_when_all_founders_are_gone() -> None:
+    """Somebody who came later lives in another place, and is asked as well."""
+    text = """
+[systems.a]
+kind = "embedded"
+order = "causal"
+processes = ["p1", "p2", "p3", "p4", "p5"]
+standby = ["p3", "p4", "p5"]
+
+[simulation]
+duration = "1s"
+
+[simulation.workload]
+rate = 20
+
+[simulation.faults]
+leaves = 3
+"""
+    topology = parse(text, "t.toml")
+    stuck = {seed: outcome.stuck for seed in range(1, 31) if (outcome := Run(topology, seed).play()).stuck}
+    assert {seed: said for seed, said in stuck.items() if "is not let in" in said} == {}

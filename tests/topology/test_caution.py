@@ -44,12 +44,34 @@ def test_fast_delivery_in_a_joined_system_may_lose_what_a_crashed_process_delive
 def test_one_gateway_is_warned_of() -> None:
     found = warnings(system("a", gateways=1) + system("b") + JOIN)
     assert found.keys() == {"systems.a.gateways"}
-    assert "g1 is the only gateway" in found["systems.a.gateways"][0]
+    assert "g1 is the only gateway to b" in found["systems.a.gateways"][0]
 
 
 def test_one_gateway_beside_those_on_standby_is_still_the_only_one() -> None:
     found = warnings(system("a", more='standby = ["g2"]') + system("b") + JOIN)
     assert found.keys() == {"systems.a.gateways"}
+
+
+def test_a_join_whose_only_link_ends_on_standby_is_refused() -> None:
+    """g2 is there, and no link ends at it."""
+    found = refusals(system("a", more='standby = ["g1"]') + system("b") + JOIN + "links = 1\n")
+    assert found.keys() == {"systems.a.standby"}
+    assert "every gateway that a link to b ends at is on standby" in found["systems.a.standby"]
+
+
+def test_a_path_over_a_gateway_on_standby_is_refused() -> None:
+    paths = "".join(
+        f'[[paths]]\nprocess = "{near}/*"\nlinks = [["{near}/g1", "{far}/g{end}"]]\n'
+        for near, far, end in (("a", "b", 1), ("b", "a", 2))
+    )
+    text = system("a", more='standby = ["g2"]') + system("b") + JOIN.replace("causal", "fifo") + paths
+    assert refusals(text.replace('order = "causal"', 'order = "fifo"')).keys() == {"paths[1].links"}
+
+
+def test_whoever_is_to_come_needs_a_place() -> None:
+    found = refusals(system("a") + "[simulation.faults]\njoins = 1\n")
+    assert found["simulation.faults.joins"].startswith("can never happen: ")
+    assert warnings(system("a") + "[simulation.faults]\njoins = 1\ncrashes = 1\n") == {}
 
 
 def test_gateways_that_are_all_on_standby_are_refused() -> None:

@@ -189,7 +189,7 @@ def test_what_is_for_gateways_is_refused_where_there_are_none(key: str) -> None:
 
 def test_a_daisy_that_broadcasts_need_not_stand_alone() -> None:
     assert parse(BROADCAST + OTHER, "t.toml").system("shop").table is not None
-    assert parse(BROADCAST + OTHER + "[simulation.faults]\njoins = 1\n", "t.toml").simulation.faults.joins == 1
+    assert parse(BROADCAST + OTHER + "[simulation.faults]\njoins = 1\ncrashes = 1\n", "t.toml").simulation.faults.joins
 
 
 def test_a_message_without_destinations_is_for_everybody_where_the_daisy_says_so() -> None:

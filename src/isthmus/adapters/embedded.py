@@ -272,8 +272,8 @@ async def run_child(child: Child) -> list[str]:
     host: SystemHost[MemberDriver] = SystemHost(spec, together=child.together, stop_timeout=child.stop_timeout)
     starting = start_member(spec, process, listener, on_batch=discard, joining=child.joining)
     await host.start({child.process: starting})
-    driver = host.processes[child.process]
-    await host.run(application(EmbeddedProcess(driver, names)) if application else None)
+    running = [application(EmbeddedProcess(driver, names)) for driver in host.processes.values() if application]
+    await host.run(running[0] if running else None)
     return host.unfinished()
 
 

@@ -108,8 +108,11 @@ async def _run(
             timeout = LEAVE_WITHIN if system.broadcasts else END_WITHIN
             host: SystemHost[Any] = SystemHost(site.spec, together=together, stop_timeout=timeout)
             ids = {name: site.names.id(system.name, name) for name in listeners}
+            over = asyncio.get_running_loop().call_later(seconds, host.stop) if seconds is not None else None
             await host.start({name: application.start(ids[name], listener) for name, listener in listeners.items()})
-            if listeners:
+            if over is not None:
+                over.cancel()
+            if host.processes:
                 # Not by `err`: to load what prints tables takes 0.1 s, and a second on a busy machine, in which nobody
                 # hears of processes that have only just begun.
                 print(f"isthmus: {system.name} runs: {', '.join(listeners)}", file=sys.stderr, flush=True)

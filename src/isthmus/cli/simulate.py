@@ -89,7 +89,8 @@ def where_time_went(outcome: RunOutcome, duration: Nanos) -> str:
     """What a run that took many steps was busy with, and how much of its virtual time was recovery."""
     recovery = max(0, outcome.virtual_time - duration)
     often = sorted(outcome.inputs.items(), key=lambda item: -item[1])[:SHOWN_INPUTS]
-    shares = ", ".join(f"{round(100 * times / outcome.steps)} % {what}" for what, times in often)
+    sampled = max(1, sum(outcome.inputs.values()))
+    shares = ", ".join(f"{round(100 * times / sampled)} % {what}" for what, times in often)
     return (
         f"seed {outcome.seed} took the most: {outcome.steps:,} steps for {format_duration(duration)} of load and "
         f"{format_duration(recovery)} of recovery: {shares}"

@@ -12,6 +12,10 @@ from isthmus.topology.problem import Problem
 
 def refusal(topology: Topology, crashes: int) -> Problem | None:
     """Why this cannot be explored with so many crashes; None where it can."""
+    first, *others = topology.parts()
+    if others:
+        reason = f"nothing joins {others[0][0]} to {first[0]}, and one search has one order to judge by"
+        return Problem(file=topology.file, key="joins", reason=reason, way_out="give each part a file of its own")
     for system in topology.systems:
         kind = KINDS[system.kind]
         found = kind.refusal(topology, system)

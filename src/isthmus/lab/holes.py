@@ -19,7 +19,7 @@ from isthmus.simulator.checks.causes import CAUSES
 from isthmus.trace.properties import PROPERTIES
 
 FAILURES = (*PROPERTIES, "stuck", "stable", "broken")
-"""How a run can fail: `Outcome.failed`."""
+"""How a run can fail: `RunOutcome.failed`."""
 
 
 class HolesError(Exception):

@@ -61,9 +61,23 @@ class SystemHost(Generic[AnyDriver]):
         self._stop_timeout = stop_timeout
         self._linger = linger
         self._stop_requested = asyncio.Event()
+        self._cut_short = False
 
     async def start(self, starting: Mapping[str, Coroutine[Any, Any, AnyDriver]]) -> None:
-        self.processes |= await start_all(starting)
+        """Start processes. Founders may wait for others without end: a signal, or `stop`, ends that as well."""
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.add_signal_handler(each, self.stop)
+        begun = asyncio.ensure_future(start_all(starting))
+        stop_requested = asyncio.ensure_future(self._stop_requested.wait())
+        await asyncio.wait((begun, stop_requested), return_when=asyncio.FIRST_COMPLETED)
+        stop_requested.cancel()
+        if begun.done():
+            self.processes |= begun.result()
+            return
+        begun.cancel()
+        await asyncio.gather(begun, return_exceptions=True)
+        self._cut_short = True
 
     def stop(self) -> None:
         """Begin to stop; said twice, stop at once."""
@@ -107,6 +121,8 @@ class SystemHost(Generic[AnyDriver]):
     def unfinished(self) -> list[str]:
         """One line for each thing that is not as it should be, in the end."""
         lines = [f"{each.mesh.me.label}: {left}" for each in self.processes.values() if (left := each.unfinished())]
+        if self._cut_short:
+            lines.append("told to stop before all had come that have to be there")
         if self.failure is not None:
             lines.append(f"the application failed: {type(self.failure).__name__}: {self.failure}")
         return lines

@@ -82,8 +82,8 @@ class RunOutcome(Struct, frozen=True):
 
     `report` is what the oracles read from its rows. `unpromised` counts what is missing that nobody can promise, and
     `excused` are the violated properties of which that is all. `causes` says what happened to the run that protocols
-    do not survive yet, by the names of `checks/causes.py`: it tells failures apart and excuses none. `inputs` are its
-    steps by what they were about.
+    do not survive yet, by the names of `checks/causes.py`: it tells failures apart and excuses none. `inputs` are a
+    sample of its steps, by what they were about.
     """
 
     seed: int
@@ -108,7 +108,8 @@ class RunOutcome(Struct, frozen=True):
     @property
     def properties(self) -> list[str]:
         """What the rows violate."""
-        return [each.property for each in self.report.violated if each.property not in self.excused]
+        violated = dict.fromkeys(each.property for each in self.report.violated)
+        return [name for name in violated if name not in self.excused]
 
     @property
     def beside(self) -> list[str]:

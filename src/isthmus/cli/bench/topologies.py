@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.console import HOLDS, VIOLATED, HolesOption, Output, OutputOption, err, out, table
+from isthmus.cli.console import HOLDS, VIOLATED, HolesOption, Output, OutputOption, err, fail, out, table
 
 if TYPE_CHECKING:
     from isthmus.lab.topologies.hunt import FailingTopology, Harvest
@@ -35,6 +35,10 @@ def bench(
     from isthmus.cli.seeds import holes_of
     from isthmus.lab.topologies.hunt import hunt
 
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"--to {to}: {error.strerror or error}; choose a directory that can be written")
     began = said = time.monotonic()
     harvest: dict[str, Harvest] = {}
     for harvest in hunt(seed, 60 * minutes, jobs or os.cpu_count() or 1, holes_of(known_holes)):
@@ -70,8 +74,7 @@ def bench(
 
 
 def _kept(directory: Path, finding: FailingTopology) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / f"topology-{finding.topology}.toml"
+    file = directory / f"topology-{finding.topology}-{'-'.join(finding.failed)}.toml"
     file.write_text(f"# Reduced from random topology {finding.topology}: {', '.join(finding.failed)}.\n{finding.text}")
     return file
 

@@ -166,15 +166,16 @@ class SiteProcess:
     async def run(self, orders: asyncio.StreamReader) -> None:
         """Obey until it is told to close, or until nobody gives orders any more."""
         addresses = self._host.spec.addresses
+        closing = asyncio.get_running_loop().create_future()
+        serving = asyncio.ensure_future(self._serve(orders, closing))
         await self._host.start(
             {
                 name: self._application.start(process, listen(addresses[slot_of(process)]))
                 for name, process in self._ids.items()
             }
         )
-        self._say(Answer(0))
-        closing = asyncio.get_running_loop().create_future()
-        await self._host.run(self._serve(orders, closing))
+        self._say(Answer(0, error="" if self._host.processes else "; ".join(self._host.unfinished())))
+        await self._host.run(serving)
         if closing.done():
             self._say(Answer(closing.result(), error="; ".join(self._host.unfinished())))
 
@@ -185,6 +186,7 @@ class SiteProcess:
                 closing.set_result(numbered.number)
                 return
             self._keep(self._tasks, self._answer(numbered))
+        self._host.stop()
         self._host.kill("nobody gives orders any more")
 
     def _keep(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:

@@ -46,8 +46,8 @@ def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joini
     acknowledged = AcknowledgedSettings(own.act_on, own.window, own.answer_after)
     # What a group says again, it says for TCP, which loses nothing while a connection lives. A medium does.
     settings = structs.replace(settings, retry_after=min(settings.retry_after, 2 * settings.heartbeat))
-    founders = spec.founders()
-    return make_member(own.protocol, process, founders, acknowledged, settings, monotonic_ns(), joining=joining)
+    members = spec.everybody() if joining else spec.founders()
+    return make_member(own.protocol, process, members, acknowledged, settings, monotonic_ns(), joining=joining)
 
 
 def _connect(spec: SystemSpec, process: ProcessId, listener: socket, limits: Limits) -> Medium:

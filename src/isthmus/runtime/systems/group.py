@@ -13,7 +13,8 @@ from isthmus.runtime.systems.spec import SystemSpec
 
 
 def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joining: bool) -> GroupMember:
-    return GroupMember(process, spec.founders(), ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
+    members = spec.everybody() if joining else spec.founders()
+    return GroupMember(process, members, ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
 
 
 GROUP = RunKind(member=_member)

@@ -92,6 +92,10 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         present = sorted(self.addresses.keys() - set(self.standby))
         return tuple(incarnation_of(slot, self.life * LIFE) for slot in present)
 
+    def everybody(self) -> tuple[ProcessId, ...]:
+        """Whom a process that joins may ask: somebody in each place, whoever it is by then."""
+        return tuple(incarnation_of(slot, self.life * LIFE) for slot in sorted(self.addresses))
+
     def own_of(self, kind: type[Own]) -> Own:
         """What systems of its kind agree on besides, for whoever knows that kind."""
         if not isinstance(self.own, kind):

@@ -62,6 +62,10 @@ class Lives:
     def founders(self) -> list[ProcessId]:
         return [incarnation_of(slot, self.life * LIFE) for slot in self._slots if slot not in self._standby]
 
+    def everybody(self) -> list[ProcessId]:
+        """Whom a process that joins may ask: somebody in each place, whoever it is by then."""
+        return [incarnation_of(slot, self.life * LIFE) for slot in self._slots]
+
     def open_journal(self, host: Host) -> None:
         """Let a gateway keep a journal from now on."""
         host.journal = self._journals.setdefault(host.id, SimulatedJournal()).messages

@@ -32,8 +32,9 @@ class SimulatedAcknowledged(SimulatedSystem):
         super().__init__(topology, system, world, seed, open_log, tight=tight)
 
     def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> Group:
-        founders, now, table = self.lives.founders(), self.world.now, self.table
-        return make_member(table.protocol, process, founders, table.settings(), settings, now, joining=joining)
+        members = self.lives.everybody() if joining else self.lives.founders()
+        now, table = self.world.now, self.table
+        return make_member(table.protocol, process, members, table.settings(), settings, now, joining=joining)
 
 
 def _traits(system: System, simulation: Simulation) -> Traits:

@@ -170,8 +170,9 @@ class SimulatedSystem:
         return GatewayMember(group, gateway)
 
     def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> Group:
-        founders, now = self.lives.founders(), self.world.now
-        return GroupMember(process, founders, ORDERS[self.system.order], settings, now, joining=joining)
+        members = self.lives.everybody() if joining else self.lives.founders()
+        now = self.world.now
+        return GroupMember(process, members, ORDERS[self.system.order], settings, now, joining=joining)
 
     def _on_batch(self, is_gateway: bool) -> Callable[..., None]:
         return _nothing if is_gateway else self.application.on_batch

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from posixpath import normpath
 
+from isthmus.core.ids import ProcessName
 from isthmus.topology.model import System, Topology
-from isthmus.topology.problem import Problems
+from isthmus.topology.problem import Problems, listing
+from isthmus.topology.wiring import links
 
 TESTED_LOSS = 0.3
 """The highest share of lost PDUs that any example or campaign is tried with."""
@@ -32,13 +34,6 @@ def _check_system(report: Problems, system: System, *, joined: bool) -> None:
     if joined and system.delivery == "fast":
         reason = "in a joined system a crash may lose for the others what only the crashed process had delivered"
         report.refuse(f"{key}.delivery", reason, 'write delivery = "uniform"', "warning")
-    present = [name for name in system.gateways if name not in system.standby]
-    if joined and system.gateways and not present:
-        reason = "all gateways are on standby: nothing would cross until one is started by hand"
-        report.refuse(f"{key}.standby", reason, f"leave out {system.gateways[0]}")
-    elif joined and len(present) == 1:
-        reason = f"{present[0]} is the only gateway: while it is gone nothing crosses, and what it held is lost"
-        report.refuse(f"{key}.gateways", reason, "write gateways = 2", "warning")
     if system.lists_everybody and system.broadcasts and 0 < len(system.founders) < SURVIVES_ONE:
         _warn_of_size(report, key, system)
 
@@ -48,7 +43,39 @@ def _warn_of_size(report: Problems, key: str, system: System) -> None:
     reason = f"{founders[0]} is the only member: when it is gone, so is the system"
     if len(founders) > 1:
         reason = f"of two members only {founders[0]} can go on alone: without it {founders[1]} stands still"
-    report.refuse(f"{key}.processes", reason, f"have {SURVIVES_ONE} members or more, gateways included", "warning")
+    way_out = f"have {SURVIVES_ONE} members or more, gateways included"
+    if len(system.members) >= SURVIVES_ONE:
+        way_out = f"take somebody out of {key}.standby"
+    report.refuse(f"{key}.processes", reason, way_out, "warning")
+
+
+def check_ends(report: Problems, topology: Topology) -> None:
+    """Look at the gateways at which links end; only for a topology that can be wired."""
+    alone: dict[ProcessName, list[str]] = {}
+    for index, join in enumerate(topology.joins):
+        for name, other in (join.between, join.between[::-1]):
+            system = topology.system(name)
+            pairs = [(link.near, link.far) for link in links(topology, index)]
+            ends = dict.fromkeys(end for pair in pairs for end in pair if end.system == name)
+            present = [end for end in ends if end.process not in system.standby]
+            if not present:
+                reason = f"every gateway that a link to {other} ends at is on standby: nothing would cross"
+                report.refuse(f"systems.{name}.standby", reason, f"leave out {next(iter(ends)).process}")
+            elif len(present) == 1:
+                alone.setdefault(present[0], []).append(other)
+    for gateway, others in alone.items():
+        system = topology.system(gateway.system)
+        reason = f"{gateway.process} is the only gateway to {listing(others)}: while it is gone nothing crosses"
+        reason = f"{reason}, and what it held is lost"
+        way_out = "write gateways = 2" if len(system.gateways) == 1 else "let links end at another one, which is there"
+        report.refuse(f"systems.{system.name}.gateways", reason, way_out, "warning")
+    for index, path in enumerate(topology.paths):
+        for end in dict.fromkeys(end for link in path.links for end in link):
+            if end.process in topology.system(end.system).standby:
+                reason = f"{end} is on standby, and these messages have no other way"
+                report.refuse(
+                    f"paths[{index}].links", reason, f"take {end.process} out of systems.{end.system}.standby"
+                )
 
 
 def _check_journals(report: Problems, topology: Topology) -> None:
@@ -75,13 +102,17 @@ def _check_faults(report: Problems, topology: Topology) -> None:
     parted = any(len(system.members) > 1 for system in systems)
     joined = bool(topology.joins)
     kept = any(system.journal for system in systems)
+    gone = faults.crashes or faults.leaves or faults.partitions or faults.cuts or faults.slow or faults.restarts
+    absent = any(system.standby for system in systems)
     impossible = {
         "partitions": faults.partitions and not parted and "no system has two members to part",
         "cuts": faults.cuts and not parted and "no system has two members with a line between them",
+        "joins": faults.joins and not gone and not absent and "nobody goes, so there is no place to come to",
         "link-cuts": faults.link_cuts and not joined and "there is no join, so no link",
         "site-cuts": faults.site_cuts and not joined and "there is no join, so no link",
         "restarts": faults.restarts and not kept and "only a system with a journal begins again, and none has one",
     }
+    said = {problem.key for problem in report.problems}
     for name, reason in impossible.items():
-        if reason:
+        if reason and f"simulation.faults.{name}" not in said:
             report.refuse(f"simulation.faults.{name}", f"can never happen: {reason}", f"remove {name}")

@@ -8,7 +8,7 @@ whose systems do not exist: one cause, one line.
 from __future__ import annotations
 
 from isthmus.core.ids import SLOT_BITS, ProcessName
-from isthmus.topology.check.caution import check_caution
+from isthmus.topology.check.caution import check_caution, check_ends
 from isthmus.topology.check.names import give_gateways, unknown_gateway, unknown_process, unknown_system
 from isthmus.topology.check.paths import check_paths
 from isthmus.topology.kinds.table import KINDS
@@ -36,7 +36,8 @@ def check(topology: Topology) -> list[Problem]:
     _check_exploration(report, topology)
     _check_kinds(report, topology)
     check_caution(report, topology)
-    if topology.simulation.link and all(problem.kind == "warning" for problem in report.problems):
+    if all(problem.kind != "structure" for problem in report.problems):
+        check_ends(report, topology)
         _check_lines(report, topology)
     if all(sound) and all(system.broadcasts for system in topology.systems):
         _check_islands(report, topology)
