@@ -58,7 +58,7 @@ def test_a_calm_group_is_expected_to_reach_only_what_comes_without_faults() -> N
         ("[simulation.faults]\ncuts = 1", {"cut"}),
         ("[simulation.faults]\nslow = 1", {"slow"}),
         ("[simulation.faults]\nleaves = 1", {"leave", "view change"}),
-        ("[simulation.faults]\njoins = 1", {"join"}),
+        ("[simulation.faults]\nleaves = 1\njoins = 1", {"leave", "view change", "join"}),
         (
             "[simulation.faults]\ncrashes = 1",
             {"crash", "crash inside a multicast", "crash after delivery", "crash in a view change", "view change"},
