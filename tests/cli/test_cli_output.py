@@ -13,7 +13,8 @@ from example_files import EXAMPLES, example_file
 
 import isthmus as package
 from isthmus.core.codec import encode
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import Safe
 from isthmus.lab.benchmarks import mutants
 from isthmus.lab.mutants.catalogue import find
@@ -21,7 +22,7 @@ from isthmus.lab.mutants.catalogue import find
 Isthmus: TypeAlias = Callable[..., Finished]
 
 SECRET = b"a payload that nobody should see"
-CAPTURE = encode(Batch(1, 4, 7, [1, 2], 6, [Message(4, 9, SECRET), Message(4, 10, b"")])) + encode(Safe(1, 7))
+CAPTURE = encode(Batch(1, 4, 7, [1, 2], 6, Segment.of(4, 9, [SECRET, b""]))) + encode(Safe(1, 7))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from example_files import example_file
 
 from isthmus.cli.bench import BENCHMARKS
 from isthmus.cli.main import COMMANDS
-from isthmus.core.codec import encode
+from isthmus.core.codec import VERSION, encode
 from isthmus.core.wire.group import Safe
 
 Isthmus: TypeAlias = Callable[..., Finished]
@@ -212,8 +212,8 @@ def simulated(isthmus: Isthmus, trace: Path) -> None:
         (encode(Safe(1, 2)) + b"\x00\x00", ["truncated"]),
         (b"GET / HTTP/1.1\r\n\r\n", ["version"]),
         (bytes(100), ["version"]),
-        (b"\xff\xff\xff\xff\x01" + bytes(10), ["out of bounds"]),
-        (b"\x00\x00\x00\x05\x01\xff\xff\xff\xff", ["malformed"]),
+        (b"\xff\xff\xff\xff" + bytes([VERSION, *bytes(10)]), ["out of bounds"]),
+        (b"\x00\x00\x00\x05" + bytes([VERSION]) + b"\xff\xff\xff\xff", ["malformed"]),
     ],
     ids=["cut off", "cut off in the next header", "another protocol", "zeros", "huge", "garbage inside"],
 )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from isthmus.core.endpoint import View
 from isthmus.core.freeze import freeze
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 
 
 class Plain:
@@ -41,7 +42,7 @@ class Pair(NamedTuple):
 
 
 def batch(payload: bytes) -> Batch:
-    return Batch(1, 2, 3, [4], 5, [Message(6, 7, payload)])
+    return Batch(1, 2, 3, [4], 5, Segment.of(6, 7, [payload]))
 
 
 atoms = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=2) | st.binary(max_size=2)
@@ -111,6 +112,8 @@ def test_a_picture_does_not_change_with_the_state(state: Any) -> None:
         (View(1, (1, 2)), View(2, (1, 2))),
         (View(1, (1, 2)), View(1, (1, 2, 3))),
         (batch(b"a"), batch(b"b")),
+        (Segment.of(1, 1, [b"a"]), Segment.of(1, 2, [b"a"])),
+        (Segment.of(1, 1, [b"ab", b""]), Segment.of(1, 1, [b"a", b"b"])),
         ([[1], 2], [1, [2]]),
         (b"a", "a"),
     ],

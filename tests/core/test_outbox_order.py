@@ -16,7 +16,8 @@ from runtime_support import run_test
 
 from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox, Staged, View
 from isthmus.core.ids import Directory, Nanos, ProcessId, ProcessName
-from isthmus.core.message import Addressed, Batch, Message
+from isthmus.core.message import Addressed, Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import Busy
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.driver.gateway import GatewayDriver
@@ -45,7 +46,8 @@ STATED = ["store", *ROWS, "deliver batch", "view", "deliver message", "send", "l
 """What an outbox with one entry of every kind leads to, in the order that its docstring states."""
 
 NAMES = Directory([ProcessName("s", "p0"), ProcessName("s", "p1")])
-BATCH = Batch(1, 1, 1, [], 0, [Message(1, 1, b"x")])
+SEGMENT = Segment.of(1, 1, [b"x"])
+BATCH = Batch(1, 1, 1, [], 0, SEGMENT)
 MESSAGE = Addressed(1, 1, b"x", (0,))
 
 
@@ -54,7 +56,7 @@ def everything(out: Outbox) -> None:
     out.stopped = "excluded"
     out.links.append((9, None))  # type: ignore[arg-type]
     out.sends.append(((1,), Busy(1, 1)))
-    out.carried.append(Carried("transfer", 9, [MESSAGE]))
+    out.carried.append(Carried("transfer", 9, SEGMENT))
     out.holds.append(Hold(BATCH, "safe", 1, 1))
     out.settled.append((1, 1))
     out.stable.append(BATCH)
@@ -104,8 +106,8 @@ class Written:
     def store(self, batches: object) -> None:
         self.done.append("store")
 
-    def __iadd__(self, messages: object) -> Written:
-        self.done.append("store")
+    def __iadd__(self, segments: Sequence[Segment]) -> Written:
+        self.done += ["store"] * len(segments)
         return self
 
     def send(self, destinations: object, frame: bytes) -> None:

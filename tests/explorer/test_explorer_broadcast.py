@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import Directory, ProcessName
-from isthmus.core.message import Message
+from isthmus.core.segment import Opened
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.scenario import Ledger
 
@@ -134,7 +134,7 @@ def test_three_processes_allow_what_the_definition_allows() -> None:
 # Crashes and views. Members 0 and 1 are processes, 2 and 3 gateways; 3 crashes.
 
 
-def messages(ledger: Ledger, *numbers: int) -> tuple[Message, ...]:
+def messages(ledger: Ledger, *numbers: int) -> tuple[Opened, ...]:
     return tuple(ledger.stamp(0, number, 0, 0) for number in numbers)
 
 

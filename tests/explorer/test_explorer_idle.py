@@ -88,9 +88,9 @@ def test_what_holds_holds_in_full(example: str, sends: str, crashes: int) -> Non
     assert reduced.states < full.states
 
 
-def test_a_takeover_that_carries_again_what_is_final_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "beyond", lambda marks, runs: iter(runs))
-    reduced, full = map(found, both_ways("theorem-1-crash", "s0/p", crashes=1))
+def test_a_takeover_that_carries_again_what_is_final_is_caught() -> None:
+    with alive(find("late-carried-again")):
+        reduced, full = map(found, both_ways("theorem-1-crash", "s0/p", crashes=1))
     assert reduced is not None
     assert full is not None
     assert reduced[0] == full[0] == "integrity"

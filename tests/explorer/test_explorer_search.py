@@ -189,8 +189,8 @@ def rows(topology: Topology, world: ExploredWorld, events: Iterable[StepEvent]) 
     }
     for event in events:
         if event.process in logs and event.kind in ("send", "deliver"):
-            for message in event.subject:
-                logs[event.process].append((event.kind, (*directory.name(message.origin), message.seq)))
+            for origin, seq, _ in event.subject:
+                logs[event.process].append((event.kind, (*directory.name(origin), seq)))
     result = []
     for slot, log in logs.items():
         system, process = directory.name(slot)

@@ -10,7 +10,8 @@ from isthmus.core.endpoint import View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.join import Block, Confirm, FellowPdu, LinkPdu
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
@@ -32,25 +33,25 @@ class Forwarder:
         self.batches = 0
 
     def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
-        needed = [(message.origin, message.seq) for message in batch.messages if self.links.get(message.origin)]
-        for message in batch.messages:
-            for link in self.links.get(message.origin, ()):
+        needed = [(origin, seq) for origin, seq in batch.segment.ids() if self.links.get(origin)]
+        for message in batch.segment:
+            for link in self.links.get(message[0], ()):
                 self.forward(link, message, out)
         self.waiting[batch.sender, batch.number] = needed
         self.finish(out)
 
-    def forward(self, link: LinkId, message: Message, out: GatewayOutbox) -> None:
-        out.links.append((link, Block(0, 0, [message])))
+    def forward(self, link: LinkId, message: Opened, out: GatewayOutbox) -> None:
+        out.links.append((link, Block(0, 0, Segment.pack([message]))))
 
-    def relay(self, link: LinkId, messages: Sequence[Message], out: GatewayOutbox) -> None:
-        out.relays.extend(messages)
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+        out.relays.append(Segment.pack(messages))
         self.batches += 1
-        self.relayed += [(self.batches, message.origin, message.seq) for message in messages]
+        self.relayed += [(self.batches, origin, seq) for origin, seq, _ in messages]
 
     def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: GatewayOutbox) -> None:
         for pdu in pdus:
             if isinstance(pdu, Block):
-                self.relay(link, pdu.messages, out)
+                self.relay(link, list(pdu.segment), out)
             elif isinstance(pdu, Confirm):
                 for needed in self.waiting.values():
                     needed[:] = [each for each in needed if tuple(each) not in {tuple(mark) for mark in pdu.marks}]
@@ -104,10 +105,10 @@ class Forwarder:
 class Swapper(Forwarder):
     """Keeps the first message back until the second has gone out."""
 
-    kept: Message | None = None
+    kept: Opened | None = None
     swapped = False
 
-    def forward(self, link: LinkId, message: Message, out: GatewayOutbox) -> None:
+    def forward(self, link: LinkId, message: Opened, out: GatewayOutbox) -> None:
         if not self.swapped and self.kept is None:
             self.kept = message
             return
@@ -120,15 +121,15 @@ class Swapper(Forwarder):
 class Doubler(Forwarder):
     """Broadcasts everything twice."""
 
-    def relay(self, link: LinkId, messages: Sequence[Message], out: GatewayOutbox) -> None:
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
         super().relay(link, [*messages, *messages], out)
 
 
 class Loser(Forwarder):
     """Loses the second message of everybody."""
 
-    def relay(self, link: LinkId, messages: Sequence[Message], out: GatewayOutbox) -> None:
-        rest = [message for message in messages if message.seq != 2]
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+        rest = [message for message in messages if message[1] != 2]
         if rest:
             super().relay(link, rest, out)
 
@@ -136,9 +137,9 @@ class Loser(Forwarder):
 class Forger(Forwarder):
     """Relays the next message of a process together with the one that it has."""
 
-    def relay(self, link: LinkId, messages: Sequence[Message], out: GatewayOutbox) -> None:
-        last = messages[-1]
-        super().relay(link, [*messages, Message(last.origin, last.seq + 1, last.payload)], out)
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+        origin, seq, payload = messages[-1]
+        super().relay(link, [*messages, (origin, seq + 1, payload)], out)
 
 
 class Hasty(Forwarder):

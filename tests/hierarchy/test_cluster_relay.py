@@ -55,7 +55,7 @@ def test_an_effect_that_overtakes_its_cause_waits_for_it() -> None:
     relays.arrive(b, c)
     assert relays.delivered[c] == []
     (hold,) = relays.relays[c].waiting()
-    assert (hold.batch.messages[0].seq, hold.awaited, hold.number, hold.unit) == (effect, a, 1, "message")
+    assert (list(hold.batch.segment.ids()), hold.awaited, hold.number, hold.unit) == ([(b, effect)], a, 1, "message")
     relays.arrive(a, c)
     assert relays.delivered[c] == [cause, effect]
     assert not list(relays.relays[c].waiting())

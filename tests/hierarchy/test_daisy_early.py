@@ -12,6 +12,7 @@ from table_support import refused
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import Segment
 from isthmus.hierarchy.daisy.early import EarlyServersGroup
 from isthmus.hierarchy.daisy.early_orders import SeatOrder
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
@@ -62,7 +63,7 @@ class Daisy:
         elif self.taken[process] < len(self.delivered[seat]):
             batch = self.delivered[seat][self.taken[process]]
             self.taken[process] += 1
-            self.had[process] |= {(each.origin, each.seq) for each in batch.messages}
+            self.had[process] |= set(batch.segment.ids())
             if batch.sender != seat:
                 self.heard[process][batch.sender] = max(batch.number, self.heard[process][batch.sender])
 
@@ -70,8 +71,8 @@ class Daisy:
         if self.waiting[process]:
             seat = process // MEMBERS
             seq, causes = self.waiting[process].popleft()
-            message = pack_with(Clocked(process, seq, b"", (0,), 1), Causes(causes.group, 0, []))
-            self.streams[seat].append(Batch(1, seat, len(self.streams[seat]) + 1, causes.servers, 0, [message]))
+            segment = Segment.pack([pack_with(Clocked(process, seq, b"", (0,), 1), Causes(causes.group, 0, []))])
+            self.streams[seat].append(Batch(1, seat, len(self.streams[seat]) + 1, causes.servers, 0, segment))
             self.arrive(seat, seat)
 
     def arrive(self, source: int, target: int) -> None:
@@ -118,7 +119,7 @@ def test_seats_deliver_causes_first_and_nobody_waits_in_a_circle(seed: int) -> N
     daisy = Daisy()
     daisy.play(seed)
     for order, delivered in zip(daisy.orders, daisy.delivered, strict=True):
-        ids = [(message.origin, message.seq) for batch in delivered for message in batch.messages]
+        ids = [each for batch in delivered for each in batch.segment.ids()]
         assert sorted(ids) == sorted(daisy.causes)
         assert not list(order.waiting())
         for place, each in enumerate(ids):
@@ -155,7 +156,8 @@ def forwarded(causes: Causes) -> tuple[list[int], list[int]]:
     assert not group.forward(MESSAGE, causes, 0)
     ((_, batch),) = group.sends
     assert isinstance(batch, Batch)
-    _, way = unpack_with(batch.messages[0])
+    (packed,) = batch.segment
+    _, way = unpack_with(packed)
     assert isinstance(way, Causes)
     return way.group, batch.stamp
 

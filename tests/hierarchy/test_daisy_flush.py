@@ -13,7 +13,8 @@ from msgspec import structs
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MessageId
-from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.daisy import DaisyFrame, SeatReport, SeatState, Settled, Unsettled
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.flush import agree, by_clock
@@ -111,7 +112,7 @@ def test_a_message_travels_with_its_destinations_and_its_clock(found: list[tuple
     "payload", [b"", b"\x93\xff\x90\xc4\x00", b"\x93\x01\x91\xff\xc4\x00", b"\x92\x90\xc4\x00", b"\x91" * 5000]
 )
 def test_an_envelope_that_makes_no_sense_is_nobodys(payload: bytes) -> None:
-    assert unpack(Message(0, 1, payload)) is None
+    assert unpack((0, 1, payload)) is None
 
 
 # Words from the network. Two groups of one: each process holds a seat of the servers' group.
@@ -152,10 +153,10 @@ def at_seat(process: DaisyProcess) -> ServersGroup:
         SeatReport(1, []),
         SeatReport(1, [5]),
         SeatReport(7, [9, 9, 9]),
-        Batch(1, 0, 1, [0, 1], 0, pack([SOUND])),
-        Batch(1, 1, 1, [], 0, pack([SOUND])),
-        Batch(1, 1, 1, [0, 1, 0], 0, pack([SOUND])),
-        Batch(8, 1, 1, [0, 1], 0, pack([SOUND])),
+        Batch(1, 0, 1, [0, 1], 0, Segment.pack(pack([SOUND]))),
+        Batch(1, 1, 1, [], 0, Segment.pack(pack([SOUND]))),
+        Batch(1, 1, 1, [0, 1, 0], 0, Segment.pack(pack([SOUND]))),
+        Batch(8, 1, 1, [0, 1], 0, Segment.pack(pack([SOUND]))),
         Unsettled([(77, 1), (0, 1 << 60)]),
         Settled([(77, 1), (0, 1 << 60)]),
     ],
@@ -170,14 +171,14 @@ def test_words_that_make_no_sense_are_passed_over(word: Word) -> None:
     assert [each.message.payload for each in delivered] == [b"sound"]
 
 
-@pytest.mark.parametrize("packed", [pack([STRANGER]), pack([TO_STRANGERS]), [Message(1, 1, b"?")]])
-def test_messages_of_or_to_strangers_are_nobodys(packed: list[Message]) -> None:
+@pytest.mark.parametrize("packed", [pack([STRANGER]), pack([TO_STRANGERS]), [(1, 1, b"?")]])
+def test_messages_of_or_to_strangers_are_nobodys(packed: list[Opened]) -> None:
     process, other = DaisyProcess(0, TREE), DaisyProcess(1, TREE)
     sent = Outbox()
     other.send((0,), [b"sound"], 0, sent)
     (frame,) = (pdu for _, pdu in sent.sends if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Batch))
     assert isinstance(frame.pdu, Batch)
-    word = structs.replace(frame, pdu=structs.replace(frame.pdu, messages=packed))
+    word = structs.replace(frame, pdu=structs.replace(frame.pdu, segment=Segment.pack(packed)))
     assert not hear(process, [word]).addressed
     assert not at_seat(process).record.kept
 

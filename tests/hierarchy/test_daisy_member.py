@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import pytest
@@ -13,7 +14,8 @@ from msgspec import structs
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import MAX_PAYLOAD, Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import MAX_PAYLOAD, MAX_SEGMENT_MESSAGES, Opened, Segment
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.member import GROUP_VIEWS, DaisyMember, daisy_member
@@ -50,10 +52,10 @@ class Hall:
         self.now: Nanos = 0
         everybody = tree.groups[0].everybody
         self.members = {each: daisy_member(each, tree, gateways, settings, 0) for each in everybody}
-        self.delivered: dict[ProcessId, list[Message]] = {each: [] for each in everybody}
+        self.delivered: dict[ProcessId, list[Opened]] = {each: [] for each in everybody}
         self.batches: list[Batch] = []
         self.views: dict[ProcessId, list[View]] = {each: [] for each in everybody}
-        self.stable: dict[ProcessId, list[Message]] = {each: [] for each in everybody}
+        self.stable: dict[ProcessId, list[Opened]] = {each: [] for each in everybody}
         self.settled: dict[ProcessId, list[tuple[ProcessId, int]]] = {each: [] for each in everybody}
         self.stopped: dict[ProcessId, str] = {}
         self.asked: list[ProcessId] = []
@@ -67,8 +69,13 @@ class Hall:
     def broadcast(self, owner: ProcessId, *payloads: bytes) -> None:
         self.do(owner, lambda member, out: member.broadcast(payloads, self.now, out))
 
-    def relay(self, owner: ProcessId, *messages: Message) -> None:
-        self.do(owner, lambda member, out: member.relay(messages, self.now, out))
+    def relay(self, owner: ProcessId, *messages: Opened) -> None:
+        self.do(owner, lambda member, out: member.relay([Segment.pack(messages)], self.now, out))
+
+    def relay_nonsense(self, owner: ProcessId, enveloped: bytes) -> None:
+        """What a gateway would put around a message, which is none."""
+        nonsense = cast("Segment", [msgspec.Raw(enveloped)])
+        self.do(owner, lambda member, out: member.relay([nonsense], self.now, out))
 
     def tell(self, source: ProcessId, target: ProcessId, pdu: Pdu) -> None:
         self.do(target, lambda member, out: member.receive(source, [pdu], self.now, out))
@@ -89,8 +96,8 @@ class Hall:
                 self.views[owner].append(item)
             else:
                 self.batches.append(item)
-                self.delivered[owner] += item.messages
-        self.stable[owner] += [message for batch in out.stable for message in batch.messages]
+                self.delivered[owner] += item.segment
+        self.stable[owner] += [message for batch in out.stable for message in batch.segment]
         self.settled[owner] += out.settled
         self.asked += [owner for _, pdu in out.sends if isinstance(pdu, HowFar)]
         self._under_way += [(owner, each, pdu) for destinations, pdu in out.sends for each in destinations]
@@ -101,8 +108,8 @@ class Hall:
             self.members[owner].invariants()
 
 
-def payloads(messages: list[Message]) -> list[bytes]:
-    return [message.payload for message in messages]
+def payloads(messages: list[Opened]) -> list[bytes]:
+    return [payload for _, _, payload in messages]
 
 
 @pytest.mark.parametrize("make", [tree_with_doors, one_group])
@@ -111,7 +118,7 @@ def test_a_message_is_for_everybody_and_stable_when_all_have_it(make: Callable[[
     hall.broadcast(1, b"one", b"two")
     hall.pass_time()
     for delivered in hall.delivered.values():
-        assert delivered == [Message(1, 1, b"one"), Message(1, 2, b"two")]
+        assert delivered == [(1, 1, b"one"), (1, 2, b"two")]
     assert payloads(hall.stable[1]) == [b"one", b"two"]
     assert not any(hall.stable[each] for each in hall.members if each != 1)
     assert all((1, 2) in settled for settled in hall.settled.values())
@@ -121,7 +128,7 @@ def test_what_was_sent_together_is_delivered_together_as_a_batch_of_its_origin()
     hall = Hall(one_group())
     hall.broadcast(2, b"one", b"two", b"three")
     hall.pass_time()
-    assert {(batch.sender, batch.number, len(batch.messages)) for batch in hall.batches} == {(2, 3, 3)}
+    assert {(batch.sender, batch.number, len(batch.segment)) for batch in hall.batches} == {(2, 3, 3)}
 
 
 def test_a_message_carries_no_addresses_and_one_vector_of_its_group() -> None:
@@ -133,11 +140,11 @@ def test_a_message_carries_no_addresses_and_one_vector_of_its_group() -> None:
 
 def test_what_a_gateway_relays_is_handed_out_as_it_was_born() -> None:
     hall = Hall(tree_with_doors(), DOORS)
-    born = Message(ELSEWHERE, 12, bytes(MAX_PAYLOAD))
-    hall.relay(DOORS[0], born, Message(ELSEWHERE, 13, b"next"))
+    born = (ELSEWHERE, 12, bytes(MAX_PAYLOAD))
+    hall.relay(DOORS[0], born, (ELSEWHERE, 13, b"next"))
     hall.pass_time()
     for delivered in hall.delivered.values():
-        assert delivered == [born, Message(ELSEWHERE, 13, b"next")]
+        assert delivered == [born, (ELSEWHERE, 13, b"next")]
     assert {batch.sender for batch in hall.batches} == {DOORS[0]}
     assert all((DOORS[0], 2) in hall.settled[each] for each in DOORS)
 
@@ -229,8 +236,8 @@ def test_a_word_that_goes_beyond_what_was_sent_frees_only_what_was() -> None:
 def test_nonsense_from_a_gateway_is_delivered_to_nobody_and_ends_nothing() -> None:
     hall = Hall(tree_with_doors(), DOORS)
     for nonsense in (b"", b"\x00", msgspec.msgpack.encode((1, 2)), msgspec.msgpack.encode((-1, 2, b"x"))):
-        hall.relay(DOORS[0], msgspec.Raw(nonsense))  # type: ignore[arg-type]
-    hall.relay(DOORS[0], Message(ELSEWHERE, 1, b"after"))
+        hall.relay_nonsense(DOORS[0], nonsense)
+    hall.relay(DOORS[0], (ELSEWHERE, 1, b"after"))
     hall.pass_time()
     assert all(payloads(delivered) == [b"after"] for delivered in hall.delivered.values())
     assert all((DOORS[0], 5) in hall.settled[each] for each in DOORS)
@@ -264,6 +271,15 @@ def test_the_window_counts_messages_and_bytes_until_they_are_stable() -> None:
     hall.pass_time()
     assert member.credit() == 8
     assert member.unfinished() == 0
+
+
+def test_any_number_of_messages_can_become_stable_at_once() -> None:
+    many = MAX_SEGMENT_MESSAGES + 1
+    hall = Hall(one_group(), settings=structs.replace(SETTINGS, window_messages=2 * many, window_bytes=1 << 20))
+    hall.broadcast(0, *(b"%d" % each for each in range(many)))
+    hall.pass_time()
+    assert payloads(hall.stable[0]) == [b"%d" % each for each in range(many)]
+    assert hall.members[0].credit() == 2 * many
 
 
 def test_views_of_two_groups_have_different_numbers() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.daisy import DaisyFrame, Parcel, PointPdu, Receipt, Standing
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
@@ -36,7 +37,7 @@ def carry(members: Sequence[Parcels], lost: tuple[ProcessId, ...] = ()) -> list[
     while moved:
         moved = False
         for member in members:
-            delivered += [(member.id, message.payload) for batch in member.take() for message in batch.messages]
+            delivered += [(member.id, payload) for batch in member.take() for payload in batch.segment.payloads()]
             member.end_step()
             member.invariants()
             sends = list(member.sends)
@@ -65,7 +66,7 @@ def test_witnesses_are_the_next_in_the_view_and_no_more_than_are_needed(
 
 def test_a_parcel_goes_to_its_receivers_alone() -> None:
     members = parcels(4, 1)
-    members[0].send([Message(0, 1, b"x")], {2}, 0)
+    members[0].send(Segment.of(0, 1, [b"x"]), {2}, 0)
     (((receiver,), parcel),) = members[0].sends
     assert (receiver, type(parcel)) == (2, Parcel)
     assert carry(members) == [(2, b"x"), (0, b"x")]
@@ -76,7 +77,7 @@ def test_a_message_is_delivered_when_enough_are_known_to_hold_it(resilience: int
     """ "messages cannot be delivered until it is known that they were received by at least k more processes" """
     members = parcels(5, resilience)
     everybody = (1, 2, 3, 4)
-    members[0].send([Message(0, 1, b"x")], everybody, 0)
+    members[0].send(Segment.of(0, 1, [b"x"]), everybody, 0)
     too_few = everybody[holders - 1 :]
     assert carry(members, lost=too_few) == []
     assert [hold.reason for hold in members[0].order.waiting()] == ["safe"]
@@ -88,8 +89,8 @@ def test_a_message_is_delivered_when_enough_are_known_to_hold_it(resilience: int
 def test_a_parcel_is_not_safe_before_the_earlier_ones_of_its_sender() -> None:
     """Otherwise an effect could survive whose cause is lost: both from one sender, to different members."""
     members = parcels(3, 1)
-    members[0].send([Message(0, 1, b"cause")], {1}, 0)
-    members[0].send([Message(0, 2, b"effect")], {2}, 0)
+    members[0].send(Segment.of(0, 1, [b"cause"]), {1}, 0)
+    members[0].send(Segment.of(0, 2, [b"effect"]), {2}, 0)
     assert carry(members, lost=(1,)) == []
     members[0].tick(RETRY)
     assert carry(members) == [(1, b"cause"), (0, b"cause"), (0, b"effect"), (2, b"effect")]
@@ -97,7 +98,7 @@ def test_a_parcel_is_not_safe_before_the_earlier_ones_of_its_sender() -> None:
 
 def test_what_all_have_is_held_no_longer_and_nobody_speaks_any_more() -> None:
     members = parcels(4, 2)
-    members[3].send([Message(3, 1, b"x")], {0, 1}, 0)
+    members[3].send(Segment.of(3, 1, [b"x"]), {0, 1}, 0)
     carry(members)
     assert not members[0].is_quiet  # it has not heard yet that all have it
     for now in (RETRY, 2 * RETRY):
@@ -114,11 +115,11 @@ def test_what_all_have_is_held_no_longer_and_nobody_speaks_any_more() -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        Parcel(Batch(1, 1, 1, [], 0, []), 0),
-        Parcel(Batch(1, 1, 1, [0] * 9, 0, []), 0),
-        Parcel(Batch(1, 1, 0, [1] * 9, 0, []), 0),
-        Parcel(Batch(2, 1, 1, [1] * 9, 0, []), 0),
-        Parcel(Batch(1, 2, 1, [1] * 9, 0, []), 0),
+        Parcel(Batch(1, 1, 1, [], 0, EMPTY), 0),
+        Parcel(Batch(1, 1, 1, [0] * 9, 0, EMPTY), 0),
+        Parcel(Batch(1, 1, 0, [1] * 9, 0, EMPTY), 0),
+        Parcel(Batch(2, 1, 1, [1] * 9, 0, EMPTY), 0),
+        Parcel(Batch(1, 2, 1, [1] * 9, 0, EMPTY), 0),
         Receipt(1, 9, 9, 9, 9),
         Receipt(2, 1, 1, 1, 1),
         Standing(2, 5, 5),
@@ -133,7 +134,7 @@ def test_words_that_make_no_sense_are_passed_over(word: PointPdu) -> None:
     members[0].receive(1, frame.pdu, 0)
     members[0].receive(77, frame.pdu, 0)
     members[0].invariants()
-    members[2].send([Message(2, 1, b"sound")], {0}, 0)
+    members[2].send(Segment.of(2, 1, [b"sound"]), {0}, 0)
     assert (0, b"sound") in carry(members)
 
 
@@ -150,7 +151,9 @@ def flush(*lists: Sequence[FlushEntry], done: dict[int, int] | None = None) -> l
     state = Flush(view)
     for member, each in enumerate(lists):
         assert not state.is_complete
-        state.take(Batch(2, member, 7, [], 0, [*map(pack_entry, each), pack_end(member, view, done or {})]))
+        state.take(
+            Batch(2, member, 7, [], 0, Segment.pack([*map(pack_entry, each), pack_end(member, view, done or {})]))
+        )
     assert state.is_complete
     return [(message.origin, message.seq) for message in state.agreed()]
 
@@ -174,9 +177,9 @@ def test_what_is_done_is_no_gap_and_comes_again_only_if_it_is_kept() -> None:
 
 def test_what_was_told_for_another_view_does_not_count() -> None:
     state = Flush(View(3, (0,)))
-    state.take(Batch(3, 0, 1, [], 0, [pack_entry(entry(8, 1, 5, 1)), pack_end(0, View(2, (0,)), {})]))
+    state.take(Batch(3, 0, 1, [], 0, Segment.pack([pack_entry(entry(8, 1, 5, 1)), pack_end(0, View(2, (0,)), {})])))
     assert not state.ends
-    state.take(Batch(3, 0, 2, [], 0, [pack_end(0, View(3, (0,)), {})]))
+    state.take(Batch(3, 0, 2, [], 0, Segment.pack([pack_end(0, View(3, (0,)), {})])))
     assert state.is_complete
     assert not state.agreed()
 
@@ -184,7 +187,7 @@ def test_what_was_told_for_another_view_does_not_count() -> None:
 @pytest.mark.parametrize("payload", [b"", b"\xc0", b"\x96\xff", b"\x91" * 5000])
 def test_words_in_a_flush_that_make_no_sense_are_passed_over(payload: bytes) -> None:
     state = Flush(View(2, (0,)))
-    state.take(Batch(2, 0, 1, [], 0, [Message(5, 1, payload), Message(0, 0, payload)]))
+    state.take(Batch(2, 0, 1, [], 0, Segment.pack([(5, 1, payload), (0, 0, payload)])))
     assert not state.is_complete
     assert not state.everything()
 
@@ -247,7 +250,7 @@ def test_members_that_a_message_is_not_for_never_see_it() -> None:
 def test_words_of_parcels_mean_nothing_where_messages_go_to_everybody() -> None:
     plain = DaisyProcess(0, tree_of(DaisyTable(processes=NAMES), NAMES.index))
     out = Outbox()
-    word = Parcel(Batch(1, 1, 1, [1] * 16, 0, pack([Clocked(1, 1, b"", (0,), 1)])), 0)
+    word = Parcel(Batch(1, 1, 1, [1] * 16, 0, Segment.pack(pack([Clocked(1, 1, b"", (0,), 1)]))), 0)
     plain.receive(1, [DaisyFrame(0, 0, word), DaisyFrame(0, 0, Standing(1, 1, 1))], 0, out)
     assert not out.addressed
     assert not out.sends

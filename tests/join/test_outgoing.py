@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from isthmus.core.message import Message
-from isthmus.join.outgoing import OriginLog, Outstanding, Run, beyond
+from isthmus.core.segment import Opened, Run, Segment
+from isthmus.join.outgoing import Outstanding
 
 ORIGINS = (1, 2, 3)
 
@@ -18,8 +19,25 @@ marks = st.dictionaries(st.sampled_from(ORIGINS), st.integers(0, 12))
 runs = st.lists(st.tuples(st.sampled_from(ORIGINS), st.integers(1, 9), st.integers(1, 4)), max_size=8)
 
 
-def message(origin: int, seq: int) -> Message:
-    return Message(origin, seq, b"%d/%d" % (origin, seq))
+def message(origin: int, seq: int) -> Opened:
+    return origin, seq, b"%d/%d" % (origin, seq)
+
+
+def segment(ids: Iterable[tuple[int, int]]) -> Segment:
+    return Segment.pack([message(*each) for each in ids])
+
+
+def opened(segments: Iterable[Segment]) -> list[Opened]:
+    return list(chain.from_iterable(segments))
+
+
+def in_pieces(messages: Sequence[Opened], counts: Iterable[int]) -> Iterator[Segment]:
+    """Messages as segments of these lengths, and one of what is left."""
+    start = 0
+    for count in counts:
+        yield Segment.pack(messages[start : start + count])
+        start += count
+    yield Segment.pack(messages[start:])
 
 
 def one_by_one(runs: Iterable[Run]) -> list[tuple[int, int]]:
@@ -35,58 +53,68 @@ def left(marks: Mapping[int, int], messages: Iterable[tuple[int, int]]) -> list[
 
 @given(marks, runs)
 def test_beyond_leaves_exactly_what_is_above_the_marks_in_its_order(marks: dict[int, int], runs: list[Run]) -> None:
-    rest = list(beyond(marks, runs))
-    assert one_by_one(rest) == left(marks, one_by_one(runs))
-    assert all(count > 0 for _, _, count in rest)
+    rest = segment(one_by_one(runs)).beyond(marks)
+    expected = left(marks, one_by_one(runs))
+    assert list(rest) == [message(*each) for each in expected]
+    assert one_by_one(rest.runs()) == expected
+    assert all(count > 0 for _, _, count in rest.runs())
 
 
 @given(marks, marks, runs)
 def test_beyond_one_and_another_is_beyond_both(one: dict[int, int], other: dict[int, int], runs: list[Run]) -> None:
     both = {origin: max(one.get(origin, 0), other.get(origin, 0)) for origin in ORIGINS}
-    assert list(beyond(one, beyond(other, runs))) == list(beyond(both, runs))
+    everything = segment(one_by_one(runs))
+    assert list(everything.beyond(other).beyond(one)) == list(everything.beyond(both))
 
 
 # The messages of one origin
 
 
 class OneOrigin(RuleBasedStateMachine):
-    """A log beside a plain dictionary of all messages that were ever put into it."""
+    """What is kept of one origin beside the numbers of all its messages, which come in segments of any length."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.log = OriginLog(50)
-        self.first, self.last = 50, 49
+        self.kept = Outstanding()
+        self.first, self.last, self.confirmed = 50, 49, 0
 
     @rule(count=st.integers(1, 5))
     def append(self, count: int) -> None:
-        for _ in range(count):
-            self.last += 1
-            self.log.append(message(1, self.last))
+        new = [message(1, seq) for seq in range(self.last + 1, self.last + count + 1)]
+        assert list(self.kept.add(Segment.pack(new))) == new
+        self.last += count
 
     @rule(beyond_first=st.integers(-3, 12))
     def drop_through(self, beyond_first: int) -> None:
         seq = self.first + beyond_first
-        self.log.drop_through(seq)
-        self.first = max(self.first, min(seq, self.last) + 1)
+        assert self.kept.confirm([(1, seq)]) is (seq > self.confirmed)
+        self.confirmed = max(self.confirmed, seq)
 
-    @precondition(lambda self: self.first > 5)
-    @rule(count=st.integers(0, 5))
-    def prepend(self, count: int) -> None:
-        self.log.prepend([message(1, seq) for seq in range(self.first - count, self.first)])
-        self.first -= count
+    @precondition(lambda self: self.first > 5 and self.last >= self.first)
+    @rule(counts=st.lists(st.integers(0, 3), max_size=3))
+    def prepend(self, counts: list[int]) -> None:
+        start = self.first - sum(counts)
+        self.kept.add_earlier(list(in_pieces([message(1, seq) for seq in range(start, self.first)], counts)))
+        self.first = start
+
+    @property
+    def first_kept(self) -> int:
+        return max(self.first, self.confirmed + 1)
 
     @invariant()
     def it_holds_what_it_should(self) -> None:
-        assert (self.log.first, self.log.last) == (self.first, self.last)
-        everything = [message(1, seq) for seq in range(self.first, self.last + 1)]
-        assert self.log.span(self.first, len(everything)) == everything
+        self.kept.invariants()
+        assert dict(self.kept.delivered()) == ({1: self.last} if self.last >= self.first else {})
+        everything = [message(1, seq) for seq in range(self.first_kept, self.last + 1)]
+        assert opened(self.kept.after({})) == everything
+        assert list(self.kept.find([(1, self.first_kept, len(everything))])) == everything
 
     @rule(data=st.data())
     def any_span_is_found(self, data: st.DataObject) -> None:
-        assume(self.last >= self.first)
-        first = data.draw(st.integers(self.first, self.last))
+        assume(self.last >= self.first_kept)
+        first = data.draw(st.integers(self.first_kept, self.last))
         count = data.draw(st.integers(1, self.last - first + 1))
-        assert self.log.span(first, count) == [message(1, seq) for seq in range(first, first + count)]
+        assert list(self.kept.find([(1, first, count)])) == [message(1, seq) for seq in range(first, first + count)]
 
 
 TestOneOrigin = OneOrigin.TestCase
@@ -114,20 +142,20 @@ class OneDirection(RuleBasedStateMachine):
         for origin in batch:
             new.append((origin, self.last(origin) + 1))
             self.delivered.append(new[-1])
-        assert one_by_one(self.outstanding.add([message(*each) for each in new])) == new
+        assert list(self.outstanding.add(segment(new))) == [message(*each) for each in new]
 
     @precondition(lambda self: self.delivered)
     @rule(data=st.data())
     def what_is_known_comes_again(self, data: st.DataObject) -> None:
         """Known, or confirmed and forgotten: in neither case is it news."""
         old = data.draw(st.lists(st.sampled_from(self.delivered), min_size=1, max_size=4))
-        assert self.outstanding.add([message(*each) for each in old]) == []
+        assert not self.outstanding.add(segment(old))
 
     @rule(origin=st.sampled_from(ORIGINS))
     def one_beyond_a_gap_comes(self, origin: int) -> None:
         """No system delivers such a thing; it must not be taken for what is missing."""
         assume(self.last(origin))
-        assert self.outstanding.add([message(origin, self.last(origin) + 2)]) == []
+        assert not self.outstanding.add(segment([(origin, self.last(origin) + 2)]))
 
     @rule(marks=marks)
     def the_far_side_confirms(self, marks: dict[int, int]) -> None:
@@ -141,8 +169,32 @@ class OneDirection(RuleBasedStateMachine):
     def what_an_epoch_has_to_carry_is_found(self, final: dict[int, int]) -> None:
         after = list(self.outstanding.after(final))
         expected = left(final, left(self.confirmed, self.delivered))
-        assert one_by_one(after) == expected
-        assert self.outstanding.messages(after) == [message(*each) for each in expected]
+        assert all(after), "nothing but messages"
+        assert opened(after) == [message(*each) for each in expected]
+        runs = [run for each in after for run in each.runs()]
+        assert list(self.outstanding.find(runs)) == [message(*each) for each in expected]
+
+    @rule(data=st.data())
+    def any_runs_of_it_are_found(self, data: st.DataObject) -> None:
+        """A sequencer names runs as they were delivered to it; here they may have come in other segments."""
+        unconfirmed = left(self.confirmed, self.delivered)
+        assume(unconfirmed)
+        runs = []
+        for origin, first in data.draw(st.lists(st.sampled_from(unconfirmed), max_size=4)):
+            runs.append((origin, first, data.draw(st.integers(1, self.last(origin) - first + 1))))
+        assert list(self.outstanding.find(runs)) == [message(*each) for each in one_by_one(runs)]
+
+    @rule(data=st.data())
+    def what_a_log_holds_is_found_with_its_place(self, data: st.DataObject) -> None:
+        """Where everybody delivers in one order, an epoch begins behind some of it."""
+        before = data.draw(st.integers(0, len(self.delivered)))
+        self.outstanding.final = dict(sorted(self.delivered[:before]))
+        numbered = [
+            (place, each) for first, part in self.outstanding.numbered() for place, each in enumerate(part.ids(), first)
+        ]
+        beyond = list(enumerate(self.delivered[before:], 1))
+        assert numbered == [(place, each) for place, each in beyond if left(self.confirmed, [each])]
+        assert self.outstanding.last_number() == len(beyond)
 
     @invariant()
     def every_question_is_answered_as_the_model_does(self) -> None:
@@ -176,46 +228,56 @@ def test_who_hears_of_the_past_after_the_present_keeps_the_same_as_who_was_there
     everything = [message(origin, origins[: index + 1].count(origin)) for index, origin in enumerate(origins)]
     last = {origin: origins[:split].count(origin) for origin in ORIGINS}
     confirmed = {origin: data.draw(st.integers(0, count)) for origin, count in last.items()}
+    counts = data.draw(st.lists(st.integers(0, 4), max_size=4), label="segments")
     old = Outstanding()
-    old.add(everything[:split])
+    for each in in_pieces(everything[:split], counts):
+        old.add(each)
     old.confirm(confirmed.items())
-    state = old.messages(old.after({})), sorted(old.delivered()), sorted(old.confirmed.items())
-    old.add(everything[split:])
+    state = list(old.after({})), sorted(old.delivered()), sorted(old.confirmed.items())
+    old.add(Segment.pack(everything[split:]))
 
     new = Outstanding()
-    new.add(everything[split:])
+    for each in in_pieces(everything[split:], counts):
+        new.add(each)
     new.confirm(state[2])
     new.add_earlier(state[0])
     new.take_as_delivered(state[1])
     new.invariants()
 
-    assert one_by_one(new.after({})) == one_by_one(old.after({}))
-    assert new.messages(new.after({})) == old.messages(old.after({}))
+    unconfirmed = [each for each in everything if each[1] > confirmed[each[0]]]
+    assert opened(new.after({})) == opened(old.after({})) == unconfirmed
+    for origin in ORIGINS:
+        own = [each for each in unconfirmed if each[0] == origin]
+        if own:
+            run = (origin, own[0][1], len(own))
+            assert list(new.find([run])) == list(old.find([run])) == own
     assert dict(new.delivered()) == dict(old.delivered())
     assert new.confirmed == old.confirmed
-    following = [message(origin, origins.count(origin) + 1) for origin in ORIGINS]
-    assert one_by_one(new.add(following)) == one_by_one(old.add(following))
+    following = segment((origin, origins.count(origin) + 1) for origin in ORIGINS)
+    assert list(new.add(following)) == list(old.add(following)) == list(following)
 
 
 def test_a_gateway_that_begins_again_forgets_deliveries_but_not_confirmations() -> None:
     outstanding = Outstanding()
-    outstanding.add([message(1, 1), message(1, 2)])
+    outstanding.add(segment([(1, 1), (1, 2)]))
     outstanding.confirm([(1, 1)])
     outstanding.forget_deliveries()
     assert list(outstanding.after({})) == []
     assert dict(outstanding.delivered()) == {}
     assert outstanding.is_confirmed(1, 1)
-    assert outstanding.add([message(1, 3)]) == [(1, 3, 1)], "it begins wherever its first view begins"
+    assert list(outstanding.add(segment([(1, 3)]))) == [message(1, 3)], "it begins wherever its first view begins"
 
 
 @pytest.mark.parametrize("confirmed", [4, 5, 6])
 def test_the_past_finds_its_place_when_the_present_is_confirmed_already(confirmed: int) -> None:
     """5 and 6 were delivered here; a fellow's word that they are confirmed overtakes another's account of 3 and 4."""
     outstanding = Outstanding()
-    outstanding.add([message(1, 5), message(1, 6)])
+    outstanding.add(segment([(1, 5), (1, 6)]))
     outstanding.confirm([(1, confirmed)])
-    outstanding.add_earlier([message(1, 3), message(1, 4)])
-    outstanding.add([message(1, 7)])
+    outstanding.add_earlier([segment([(1, 3), (1, 4)])])
+    outstanding.add(segment([(1, 7)]))
+    outstanding.invariants()
     unconfirmed = [message(1, seq) for seq in range(confirmed + 1, 8)]
-    assert outstanding.messages(outstanding.after({})) == unconfirmed
+    assert opened(outstanding.after({})) == unconfirmed
+    assert list(outstanding.find([(1, confirmed + 1, 7 - confirmed)])) == unconfirmed
     assert dict(outstanding.delivered()) == {1: 7}

@@ -2,77 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import chain, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.ids import incarnation_of
-from isthmus.core.message import Message
+from isthmus.core.segment import Marks, Opened, Segment
 from isthmus.join.recovery import Recovered, Replay, SettledMarks, merge
 
 G1, G2, P = 10, 11, 1
 GATEWAYS = (G1, G2)
 
 
-def messages(text: str) -> list[Message]:
-    """`1.1 2.1 1.2`: messages 1 of origin 1, 1 of origin 2, 2 of origin 1."""
-    return [Message(int(origin), int(seq), b"") for origin, seq in (each.split(".") for each in text.split())]
+def segments(text: str) -> list[Segment]:
+    """`1.1 2.1 | 1.2`: messages 1 of origin 1 and 1 of origin 2 in one segment, 2 of origin 1 in the next."""
+    return [
+        Segment.pack([(int(origin), int(seq), b"") for origin, seq in (each.split(".") for each in part.split())])
+        for part in text.split("|")
+    ]
 
 
-def spelled(found: Sequence[Message]) -> str:
-    return " ".join(f"{message.origin}.{message.seq}" for message in found)
+def marks(text: str) -> Marks:
+    (segment,) = segments(text)
+    return segment.marks
+
+
+def spelled(found: Iterable[Segment]) -> str:
+    return " ".join(f"{origin}.{seq}" for segment in found for origin, seq in segment.ids())
 
 
 def test_what_is_done_is_not_broadcast_again() -> None:
-    recovered = merge([({1: 2}, messages("1.1 2.1 1.2 1.3"))])
-    assert spelled(recovered.messages) == "2.1 1.3"
+    recovered = merge([({1: 2}, segments("1.1 2.1 | 1.2 1.3"))])
+    assert spelled(recovered.segments) == "2.1 1.3"
     assert recovered.done == {1: 2}
 
 
 def test_the_latest_word_on_what_is_done_counts() -> None:
-    recovered = merge([({1: 2}, messages("1.1 1.2 1.3")), ({1: 3, 2: 1}, messages("1.3 1.4"))])
-    assert spelled(recovered.messages) == "1.4"
+    recovered = merge([({1: 2}, segments("1.1 1.2 1.3")), ({1: 3, 2: 1}, segments("1.3 1.4"))])
+    assert spelled(recovered.segments) == "1.4"
     assert recovered.done == {1: 3, 2: 1}
 
 
 def test_what_only_a_later_journal_has_follows() -> None:
-    recovered = merge([({}, messages("1.1 2.1")), ({}, messages("2.1 1.1 1.2"))])
-    assert spelled(recovered.messages) == "1.1 2.1 1.2"
+    recovered = merge([({}, segments("1.1 2.1")), ({}, segments("2.1 1.1 1.2"))])
+    assert spelled(recovered.segments) == "1.1 2.1 1.2"
 
 
 def test_a_message_behind_a_gap_was_never_delivered() -> None:
-    assert spelled(merge([({}, messages("1.1 1.3"))]).messages) == "1.1"
+    assert spelled(merge([({}, segments("1.1 1.3"))]).segments) == "1.1"
 
 
 @st.composite
-def journals(draw: st.DrawFn) -> tuple[list[Message], list[tuple[dict[int, int], list[Message]]]]:
+def journals(draw: st.DrawFn) -> tuple[list[Opened], list[tuple[dict[int, int], list[Segment]]]]:
     """A causal history, and keepers that hold a prefix of it each; the first holds all that was delivered."""
-    history: list[Message] = []
+    history: list[Opened] = []
     counts: dict[int, int] = {}
     for origin in draw(st.lists(st.integers(1, 3), max_size=12)):
         counts[origin] = counts.get(origin, 0) + 1
-        history.append(Message(origin, counts[origin], b""))
+        history.append((origin, counts[origin], b"%d" % counts[origin]))
     held = []
     for _ in range(draw(st.integers(1, 3))):
         done_until = draw(st.integers(0, len(history)))
         dropped = draw(st.integers(0, done_until))
-        held.append((Recovered({}, tuple(history[:done_until])).last(), history[dropped:]))
+        cuts = sorted({dropped, *draw(st.sets(st.integers(dropped, len(history)))), len(history)})
+        pieces = [Segment.pack(history[start:end]) for start, end in pairwise(cuts)]
+        held.append((Recovered({}, (Segment.pack(history[:done_until]),)).last(), pieces))
     return history, held
 
 
 @given(journals())
 def test_merging_loses_nothing_and_keeps_the_order(
-    drawn: tuple[list[Message], list[tuple[dict[int, int], list[Message]]]],
+    drawn: tuple[list[Opened], list[tuple[dict[int, int], list[Segment]]]],
 ) -> None:
     history, held = drawn
     recovered = merge(held)
-    expected = [message for message in history if message.seq > recovered.done.get(message.origin, 0)]
-    assert list(recovered.messages) == expected
+    expected = [message for message in history if message[1] > recovered.done.get(message[0], 0)]
+    assert list(chain.from_iterable(recovered.segments)) == expected
 
 
 def test_the_first_gateway_broadcasts_everything_once() -> None:
-    recovered = Recovered({}, tuple(messages("1.1 2.1")))
+    recovered = Recovered({}, tuple(segments("1.1 | 2.1")))
     first, second = Replay(G1, GATEWAYS, recovered), Replay(G2, GATEWAYS, recovered)
     assert spelled(first.due([P, G1, G2])) == "1.1 2.1"
     assert first.due([P, G1, G2]) == ()
@@ -80,26 +91,26 @@ def test_the_first_gateway_broadcasts_everything_once() -> None:
 
 
 def test_the_next_gateway_goes_on_where_the_first_one_died() -> None:
-    recovered = Recovered({}, tuple(messages("1.1 2.1 1.2")))
+    recovered = Recovered({}, tuple(segments("1.1 2.1 | 1.2")))
     second = Replay(G2, GATEWAYS, recovered)
-    second.delivered(messages("1.1"))
+    second.delivered(marks("1.1"))
     assert not second.over
     assert spelled(second.due([P, G2])) == "2.1 1.2"
-    second.delivered(messages("2.1 1.2"))
+    second.delivered(marks("2.1 1.2"))
     assert second.over
 
 
 def test_the_processes_of_a_new_life_are_known_by_their_places() -> None:
-    recovered = Recovered({}, tuple(messages("1.1")))
+    recovered = Recovered({}, tuple(segments("1.1")))
     heir = incarnation_of(G1, 100)
     assert spelled(Replay(heir, GATEWAYS, recovered).due([incarnation_of(P, 100), heir])) == "1.1"
 
 
 def test_settled_is_by_origin_whoever_broadcast_it() -> None:
     settling = SettledMarks({1: 4})
-    settling.delivered(G1, 1, messages("1.5 2.1"))
-    settling.delivered(1, 1, messages("1.6"))
-    settling.delivered(G1, 2, messages("2.2"))
+    settling.delivered(G1, 1, marks("1.5 2.1"))
+    settling.delivered(1, 1, marks("1.6"))
+    settling.delivered(G1, 2, marks("2.2"))
     settling.settled(G1, 1)
     assert settling.marks == {1: 5, 2: 1}
     settling.settled(1, 1)

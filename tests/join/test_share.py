@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.codec import encode
-from isthmus.core.message import MAX_PAYLOAD, Message
+from isthmus.core.segment import EMPTY, MAX_PAYLOAD, Opened, Segment
 from isthmus.core.wire.join import Block
 from isthmus.join import share
-from isthmus.join.outgoing import Outstanding, Run, beyond
+from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan, LinkEnd, Share
 from isthmus.join.share import SHARES, cut_into_blocks, route
 
@@ -66,30 +66,32 @@ class Post:
     def is_mine(self, link: int) -> bool:
         return self.side.plan.links[link].near == self.owner
 
-    def put(self, link: int, first: int, runs: Sequence[Run]) -> None:
-        self.side.on_put(self, link, first, runs)
+    def put(self, link: int, first: int, segment: Segment) -> None:
+        self.side.on_put(self, link, first, segment)
 
-    def assign(self, link: int, first: int, runs: Sequence[Run]) -> None:
+    def assign(self, link: int, first: int, segment: Segment) -> None:
         assert self.owner == self.side.leader
         assert not self.is_mine(link)
         to = self.side.plan.links[link].near
-        self.side.say(self.owner, to, ("assign", link, first, list(runs)))
+        self.side.say(self.owner, to, ("assign", link, first, list(segment.runs())))
 
-    def offer(self, link: int) -> None:
+    def offer(self, link: int, room: int) -> None:
         assert self.is_mine(link)
-        self.side.say(self.owner, self.side.leader, ("free", link))
+        assert room in self.side.rooms[link], "not what the link said"
+        self.side.say(self.owner, self.side.leader, ("free", link, room))
 
 
 class Side:
-    def __init__(self, plan: JoinPlan, messages: Sequence[Message]) -> None:
+    def __init__(self, plan: JoinPlan, messages: Sequence[Opened]) -> None:
         self.plan = plan
         self.messages = messages
         self.posts = {owner: Post(self, owner) for owner in plan.fellows}
         self.words: dict[tuple[int, int], deque[tuple[int, tuple]]] = {}  # type: ignore[type-arg]
         self.epoch = 0
         self.final: dict[int, int] = {}
-        self.blocks: list[tuple[int, int, list[Message]]] = []
+        self.blocks: list[tuple[int, int, Segment]] = []
         self.idle = {end.link for end in plan.links}
+        self.rooms: dict[int, set[int]] = {end.link: set() for end in plan.links}
         self.received = 0
         self.opening = True
         self.begin(0, 0)
@@ -102,7 +104,7 @@ class Side:
         for owner, post in self.posts.items():
             seen = sum(post.delivered.values())
             if one_order and seen < len(self.messages):
-                actions.append(("deliver", owner, self.messages[seen].origin))
+                actions.append(("deliver", owner, self.messages[seen][0]))
             elif not one_order:
                 actions += [("deliver", owner, origin) for origin in ORIGINS if self.next_of(post, origin) is not None]
         actions += [("ready", link) for link in sorted(self.idle)]
@@ -117,7 +119,7 @@ class Side:
             case ("deliver", owner, origin):
                 self.deliver(self.posts[owner], origin, 1 + luck % 3)
             case ("ready", link):
-                self.ready(link)
+                self.ready(link, (share.BLOCK_BYTES // 4, share.BLOCK_BYTES, 2 * share.BLOCK_BYTES)[luck % 3])
             case ("word", source, to):
                 epoch, word = self.words[source, to].popleft()
                 if epoch == self.epoch:
@@ -136,13 +138,15 @@ class Side:
             case ("begin",):
                 self.begin(luck, luck // 7)
 
-    def ready(self, link: int) -> None:
+    def ready(self, link: int, room: int = 0) -> None:
+        room = room or share.BLOCK_BYTES
         self.idle.discard(link)
-        self.posts[self.plan.links[link].near].share.ready(link)
+        self.rooms[link].add(room)
+        self.posts[self.plan.links[link].near].share.ready(link, room)
 
-    def next_of(self, post: Post, origin: int) -> Message | None:
+    def next_of(self, post: Post, origin: int) -> Opened | None:
         seq = post.delivered.get(origin, 0) + 1
-        return next((each for each in self.messages if (each.origin, each.seq) == (origin, seq)), None)
+        return next((each for each in self.messages if each[:2] == (origin, seq)), None)
 
     def deliver(self, post: Post, origin: int, count: int) -> None:
         batch = []
@@ -153,11 +157,11 @@ class Side:
             else:
                 message = self.next_of(post, origin)
             if message is not None:
-                post.delivered[message.origin] = message.seq
+                post.delivered[message[0]] = message[1]
                 batch.append(message)
-        runs = list(beyond(post.final, post.outstanding.add(batch)))
-        if runs and not post.paused:
-            post.share.add(runs)
+        fresh = post.outstanding.add(Segment.pack(batch)).beyond(post.final)
+        if fresh and not post.paused:
+            post.share.add(fresh)
 
     def say(self, source: int, to: int, word: tuple) -> None:  # type: ignore[type-arg]
         self.words.setdefault((source, to), deque()).append((self.epoch, word))
@@ -166,9 +170,9 @@ class Side:
         match word:
             case ("assign", link, first, runs):
                 post.share.assigned(link, first, runs)
-            case ("free", link):
+            case ("free", link, room):
                 assert post.owner == self.leader
-                post.share.ready(link)
+                post.share.ready(link, room)
             case ("begin", final, links):
                 self.begin_at(post, final, links)
 
@@ -204,29 +208,31 @@ class Side:
         blocks = sorted(self.blocks, key=lambda block: block[1]) if self.plan.share != "by-origin" else self.blocks
         upto = self.highest_without_a_gap()
         return [
-            (message.origin, message.seq)
-            for _, first, messages in blocks
-            for number, message in enumerate(messages, first)
+            (origin, seq)
+            for _, first, segment in blocks
+            for number, (origin, seq) in enumerate(segment.ids(), first)
             if number <= upto or self.plan.share == "by-origin"
         ]
 
     def highest_without_a_gap(self) -> int:
         if self.plan.share == "by-origin":
             return 0
-        numbers = {first + index for _, first, messages in self.blocks for index in range(len(messages))}
+        numbers = {first + index for _, first, segment in self.blocks for index in range(len(segment))}
         return next(number for number in range(1, len(numbers) + 2) if number not in numbers) - 1
 
-    def on_put(self, post: Post, link: int, first: int, runs: Sequence[Run]) -> None:
+    def on_put(self, post: Post, link: int, first: int, segment: Segment) -> None:
         assert not post.paused, "put on a link while paused"
         assert post.is_mine(link)
         assert link in self.links, "put on a link that does not work"
         assert link not in self.idle or self.plan.share != "striped", "put on a link that has not asked for it"
-        messages = post.outstanding.messages(runs)
-        assert len(messages) == sum(count for _, _, count in runs) > 0
+        messages = list(segment)
+        assert len(messages) == sum(count for _, _, count in segment.runs()) > 0
         for message in messages:
-            assert message.seq <= post.delivered[message.origin]
-            assert message.seq > self.final.get(message.origin, 0), "carried again"
-            assert self.plan.share in ("striped", "counted") or link == route(self.plan, self.links, message.origin)
+            origin, seq, _ = message
+            assert message in self.messages, "not as it was delivered"
+            assert seq <= post.delivered[origin]
+            assert seq > self.final.get(origin, 0), "carried again"
+            assert self.plan.share in ("striped", "counted") or link == route(self.plan, self.links, origin)
         if self.plan.share == "by-origin":
             assert first == 0
         else:
@@ -234,20 +240,19 @@ class Side:
             more = share.STRIPE - 1 if self.plan.share == "counted" else 0
             assert 1 <= first <= self.received + share.WINDOW + more, "begins beyond the window"
         self.check_size(link, first, messages)
-        self.blocks.append((link, first, messages))
+        self.blocks.append((link, first, segment))
         self.idle.add(link)
 
-    def check_size(self, link: int, first: int, messages: list[Message]) -> None:
-        sizes = [len(message.payload) for message in messages]
+    def check_size(self, link: int, first: int, messages: list[Opened]) -> None:
+        sizes = [len(payload) for _, _, payload in messages]
         if self.plan.share == "counted":
             assert (first - 1) // share.STRIPE == (first + len(messages) - 2) // share.STRIPE, (
                 "a block ends with its stripe"
             )
             assert link == self.links[(first - 1) // share.STRIPE % len(self.links)]
+        room = max(self.rooms[link]) if self.plan.share == "striped" else share.BLOCK_BYTES
         assert len(messages) <= share.BLOCK_MESSAGES
-        assert sum(sizes[:-1]) <= share.BLOCK_BYTES, "a block grows on although it is full"
-        if self.plan.share in ("by-origin", "counted"):
-            assert len(messages) == 1 or sum(sizes) <= share.BLOCK_BYTES
+        assert len(messages) == 1 or sum(sizes) <= room, "a block grows on although it is full"
 
     # The end
 
@@ -258,33 +263,33 @@ class Side:
         while rest := [action for action in self.enabled() if action != ("pause",)]:
             seed = (seed * 1_103_515_245 + 12_345) % (1 << 31)
             self.happens(rest[(seed >> 8) % len(rest)], seed >> 16)
-        due = {(each.origin, each.seq) for each in self.messages if each.seq > self.final.get(each.origin, 0)}
-        carried = [(each.origin, each.seq) for _, _, messages in self.blocks for each in messages]
+        due = {(origin, seq) for origin, seq, _ in self.messages if seq > self.final.get(origin, 0)}
+        carried = [each for _, _, segment in self.blocks for each in segment.ids()]
         assert len(carried) == len(set(carried)), "a message was carried twice in one epoch"
         assert set(carried) == due
         for link in self.links:
             mine = [block for block in self.blocks if block[0] == link]
             for origin in ORIGINS:
-                in_order = [each.seq for _, _, messages in mine for each in messages if each.origin == origin]
+                in_order = [seq for _, _, segment in mine for whose, seq in segment.ids() if whose == origin]
                 assert in_order == sorted(in_order), "FIFO order of an origin on a link"
             assert [first for _, first, _ in mine] == sorted(first for _, first, _ in mine)
         if self.plan.share == "by-origin":
             for origin in ORIGINS:
-                assert len({link for link, _, messages in self.blocks if origin in {m.origin for m in messages}}) <= 1
+                assert len({link for link, _, segment in self.blocks if origin in segment.marks}) <= 1
         else:
             blocks = sorted(self.blocks, key=lambda block: block[1])
             assert [first for _, first, _ in blocks] == [
-                1 + sum(len(messages) for _, _, messages in blocks[:index]) for index in range(len(blocks))
+                1 + sum(len(segment) for _, _, segment in blocks[:index]) for index in range(len(blocks))
             ], "numbers have a gap, or are given twice"
-            numbered = [each for _, _, messages in blocks for each in messages]
+            numbered = [each for _, _, segment in blocks for each in segment.ids()]
             for origin in ORIGINS:
-                in_order = [each.seq for each in numbered if each.origin == origin]
+                in_order = [seq for whose, seq in numbered if whose == origin]
                 assert all(one + 1 == other for one, other in pairwise(in_order)), "an origin's order is not kept"
 
 
 messages = st.lists(
     st.tuples(st.sampled_from(ORIGINS), st.sampled_from([0, 1, 7, 19, 20, 21, 50])), min_size=1, max_size=24
-).map(lambda drawn: [Message(o, [e for e, _ in drawn[: i + 1]].count(o), bytes(s)) for i, (o, s) in enumerate(drawn)])
+).map(lambda drawn: [(o, [e for e, _ in drawn[: i + 1]].count(o), bytes(s)) for i, (o, s) in enumerate(drawn)])
 layouts = st.sampled_from([(10,), (10, 11), (10, 11, 12), (10, 10), (10, 11, 10)])
 choices = st.lists(st.integers(0, 1 << 16), max_size=80)
 
@@ -292,7 +297,7 @@ choices = st.lists(st.integers(0, 1 << 16), max_size=80)
 @pytest.mark.parametrize("kind", ["by-origin", "sets", "striped", "counted"])
 @given(layouts, messages, choices)
 def test_every_message_goes_once_and_in_order(
-    kind: Share, layout: tuple[int, ...], messages: list[Message], choices: list[int]
+    kind: Share, layout: tuple[int, ...], messages: list[Opened], choices: list[int]
 ) -> None:
     with small_bounds():
         side = Side(plan_of(kind, layout), messages)
@@ -305,9 +310,9 @@ def test_every_message_goes_once_and_in_order(
 # Who carries what
 
 
-def one_post(kind: Share, layout: tuple[int, ...], count: int, size: int = 1) -> tuple[Side, list[Message]]:
+def one_post(kind: Share, layout: tuple[int, ...], count: int, size: int = 1) -> tuple[Side, list[Opened]]:
     """The first gateway leads; `count` messages of origin 0 are there, and nobody has delivered any."""
-    messages = [Message(0, seq, bytes(size)) for seq in range(1, count + 1)]
+    messages = [(0, seq, bytes(size)) for seq in range(1, count + 1)]
     return Side(plan_of(kind, layout), messages), messages
 
 
@@ -395,6 +400,20 @@ def test_a_link_that_asked_once_is_given_one_block() -> None:
     assert [word for _, word in side.words[10, 11]] == [("assign", 1, 1, [(0, 1, 1)])]
 
 
+def test_a_block_is_as_large_as_its_link_has_room() -> None:
+    """The room of a fellow's link goes along with its word that it is ready."""
+    side, _ = one_post("striped", (10, 11), 20, size=10)
+    side.happens(("word", 10, 11), 0)
+    side.ready(1, 40)
+    assert [word for _, word in side.words[11, 10]] == [("free", 1, 40)]
+    side.happens(("word", 11, 10), 0)
+    side.deliver(side.posts[10], 0, 20)
+    assert [word for _, word in side.words[10, 11]] == [("assign", 1, 1, [(0, 1, 4)])]
+    side.ready(0, 70)
+    side.ready(0, 5)
+    assert [(link, first, len(block)) for link, first, block in side.blocks] == [(0, 5, 7), (0, 12, 1)]
+
+
 @pytest.mark.parametrize("kind", ["striped", "sets", "counted"])
 def test_the_window_closes_and_opens_again(kind: Share) -> None:
     with small_bounds():
@@ -447,22 +466,22 @@ def test_a_process_that_came_back_goes_by_the_link_of_its_place() -> None:
 sizes = st.lists(st.sampled_from([0, 1, 9, 19, 20, 21, 60]), max_size=20)
 
 
-@given(sizes, sizes)
-def test_cutting_into_blocks_keeps_everything_in_order_and_within_bounds(one: list[int], other: list[int]) -> None:
-    outstanding = Outstanding()
-    messages = [
-        Message(origin, seq, bytes(size)) for origin in (1, 2) for seq, size in enumerate((one, other)[origin - 1], 1)
-    ]
-    runs = outstanding.add(messages)
+@given(sizes, sizes, st.integers(0, 40))
+def test_cutting_into_blocks_keeps_everything_in_order_and_within_bounds(
+    one: list[int], other: list[int], cut: int
+) -> None:
+    messages = [(origin, seq, bytes(size)) for origin in (1, 2) for seq, size in enumerate((one, other)[origin - 1], 1)]
+    whole = Segment.pack(messages)
+    parts = [*whole.cut(cut % (len(messages) + 1)), EMPTY]
     with small_bounds():
-        blocks = [outstanding.messages(block) for block in cut_into_blocks(runs, outstanding)]
+        blocks = [list(block) for block in cut_into_blocks(parts)]
     assert [each for block in blocks for each in block] == messages
     for block in blocks:
         assert 0 < len(block) <= BLOCK_MESSAGES
-        assert len(block) == 1 or sum(len(each.payload) for each in block) <= BLOCK_BYTES
+        assert len(block) == 1 or sum(len(payload) for _, _, payload in block) <= BLOCK_BYTES
     for block, following in pairwise(blocks):
         full = len(block) == BLOCK_MESSAGES
-        assert full or sum(len(each.payload) for each in [*block, following[0]]) > BLOCK_BYTES, "cut for no reason"
+        assert full or sum(len(payload) for _, _, payload in [*block, following[0]]) > BLOCK_BYTES, "cut for no reason"
 
 
 @pytest.mark.parametrize("kind", ["by-origin", "sets", "striped", "counted"])

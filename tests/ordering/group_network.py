@@ -14,7 +14,8 @@ from typing import NamedTuple
 from isthmus.core.codec import body_of, decode_body
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import MILLISECOND, Nanos
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import Ack, Fetch, Install, JoinRequest, Prepare, Promise, Propose, Safe, Status
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.member import GroupMember
@@ -242,7 +243,7 @@ class Network:
 
 
 def texts(batches: Iterable[Batch]) -> list[str]:
-    return [message.payload.decode() for batch in batches for message in batch.messages]
+    return [payload.decode() for batch in batches for payload in batch.segment.payloads()]
 
 
 def kept(member: GroupMember) -> int:
@@ -254,8 +255,8 @@ def kept(member: GroupMember) -> int:
 def make_batch(
     sender: int, number: int, *payloads: str, view: int = 1, stamp: Iterable[int] = (), safe: int = 0
 ) -> Batch:
-    messages = [Message(sender, 100 * number + index, each.encode()) for index, each in enumerate(payloads)]
-    return Batch(view, sender, number, list(stamp), safe, messages)
+    segment = Segment.of(sender, 100 * number, [each.encode() for each in payloads])
+    return Batch(view, sender, number, list(stamp), safe, segment)
 
 
 def in_words(item: Batch | View) -> str:

@@ -87,10 +87,10 @@ class Hall:
     def _carry_out(self, entity: int) -> None:
         out = self._out
         for stage, batch in out.stages:
-            self.stages[entity] += [(stage, message.payload.decode()) for message in batch.messages]
+            self.stages[entity] += [(stage, payload.decode()) for payload in batch.segment.payloads()]
         for delivery in out.deliveries:
             if isinstance(delivery, Batch):
-                self.delivered[entity] += [message.payload.decode() for message in delivery.messages]
+                self.delivered[entity] += [payload.decode() for payload in delivery.segment.payloads()]
             else:
                 self.views[entity] = delivery
         for destinations, pdu in out.sends:
@@ -102,5 +102,5 @@ class Hall:
 
 def _name(entry: tuple[int, Batch]) -> str:
     rank, batch = entry
-    text = "".join(message.payload.decode() for message in batch.messages)
+    text = "".join(payload.decode() for payload in batch.segment.payloads())
     return f"{text or 'e'}{rank + 1}.{batch.number}"

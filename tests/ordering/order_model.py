@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY
 from isthmus.ordering.orders.order import Order
 
 Id = tuple[int, int]
@@ -53,7 +54,7 @@ class Execution:
     def send(self, rank: int) -> None:
         process = self.processes[rank]
         number = len(self.streams[rank]) + 1
-        batch = Batch(1, rank, number, process.order.stamp(number), 0, [])
+        batch = Batch(1, rank, number, process.order.stamp(number), 0, EMPTY)
         self.streams[rank].append(batch)
         self.past[rank, number] = frozenset(process.past)
         process.past.add((rank, number))

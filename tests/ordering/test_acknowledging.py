@@ -11,6 +11,7 @@ from medium_hall import HEARTBEAT, Hall
 from msgspec.structs import replace
 
 from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY
 from isthmus.core.wire.group import Fetch, Install, Places, Prepare, Seek, Status
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.ordering.acknowledged.receipts import AcknowledgedSettings
@@ -58,7 +59,7 @@ def carried(hall: Hall, lost: tuple[int, ...] = ()) -> list[str]:
     hall.carry(channel or None, lost)
     to = f"E{source} to E{destinations[0]}" if len(destinations) == 1 else f"E{source}"
     if isinstance(pdu, Batch):
-        text = "".join(message.payload.decode() for message in pdu.messages) or "an empty PDU"
+        text = "".join(payload.decode() for payload in pdu.segment.payloads()) or "an empty PDU"
         again = " again, for E{}".format(*destinations) if len(destinations) == 1 else ""
         said = f"{text} of E{pdu.sender}, SEQ {pdu.number}, A {' '.join(map(str, pdu.stamp[:3]))}{again}"
     elif isinstance(pdu, Fetch):
@@ -130,7 +131,7 @@ def test_an_acknowledgement_rides_on_data_and_waits_no_longer_than_it_may() -> N
     hall.wake(3)
     (empty,) = [pdu for _, _, pdu in hall.waiting[3]]
     assert isinstance(empty, Batch)
-    assert (empty.messages, empty.stamp[:3]) == ([], [2, 1, 1])
+    assert (list(empty.segment), empty.stamp[:3]) == ([], [2, 1, 1])
 
 
 # Losses
@@ -185,7 +186,7 @@ def test_to_goes_back_to_the_failure_point() -> None:
     assert [pdu for pdu in hall.carried if isinstance(pdu, Seek)] == [Seek(1, 0, 1, 1, 1)]
     assert [pdu.ranks[:2] for pdu in hall.carried if isinstance(pdu, Places)] == [[0, 1]]
     assert not any(isinstance(pdu, Prepare) for pdu in hall.carried)
-    assert sum(isinstance(pdu, Batch) and bool(pdu.messages) for pdu in hall.carried) == 3
+    assert sum(isinstance(pdu, Batch) and bool(pdu.segment) for pdu in hall.carried) == 3
 
 
 def test_what_its_sender_sent_without_a_pause_has_its_place_when_it_comes_again() -> None:
@@ -259,7 +260,7 @@ def begin_the_next_view_without(hall: Hall, late: int) -> Install:
 
 
 def carry_data(hall: Hall, lost: tuple[int, ...] = ()) -> Batch:
-    while not (isinstance(pdu := hall.carry(lost=lost), Batch) and pdu.messages):
+    while not (isinstance(pdu := hall.carry(lost=lost), Batch) and pdu.segment):
         pass
     return pdu
 
@@ -299,7 +300,7 @@ def test_the_flow_condition_stops_data_and_lets_acknowledgements_pass(protocol: 
     for text in "abcd":
         hall.broadcast(1, text)
     channel = 0 if protocol == "to" else 1
-    under_way = [pdu for _, _, pdu in hall.waiting[channel] if isinstance(pdu, Batch) and pdu.messages]
+    under_way = [pdu for _, _, pdu in hall.waiting[channel] if isinstance(pdu, Batch) and pdu.segment]
     assert len(under_way) == 2
     hall.run_heartbeats()
     assert all("".join(delivered) == "abcd" for delivered in hall.delivered.values())
@@ -383,6 +384,6 @@ def test_a_stamp_that_makes_no_sense_counts_as_lost() -> None:
     hall = Hall("po", 3)
     member = hall.members[1]
     for stamp in ([], [1, 1], [1, 1, 1, 1 << 40], [1, 9, 1, 5], [1] * 9):
-        hall.receive(1, 2, Batch(1, 2, 1, stamp, 0, []))
+        hall.receive(1, 2, Batch(1, 2, 1, stamp, 0, EMPTY))
         assert member.order.expected == [1, 1, 1]
     hall.receive(1, 2, Status(1, 0, 0, [0, 0, 0], [], [], 0))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY
 from isthmus.ordering.group.channel import MAX_BACKOFF, MAX_EARLY, RESEND_AT_ONCE, Incoming, Outgoing, StreamLog
 
 RETRY = 100
@@ -18,7 +19,7 @@ RECEIVERS = (1, 2)
 
 
 def batch(number: int) -> Batch:
-    return Batch(1, SENDER, number, [], 0, [])
+    return Batch(1, SENDER, number, [], 0, EMPTY)
 
 
 def numbers(batches: list[Batch]) -> list[int]:

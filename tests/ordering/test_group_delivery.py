@@ -130,7 +130,7 @@ def test_a_batch_is_no_larger_than_the_settings_say() -> None:
     network = Network(2, settings=GroupSettings(batch_messages=3, batch_bytes=10))
     network.broadcast(1, "1", "2", "3", "4", "55555", "66666", "7", "88888888888888")
     network.carry(Batch)
-    sizes = [len(batch.messages) for batch in network.history[2] if isinstance(batch, Batch)]
+    sizes = [len(batch.segment) for batch in network.history[2] if isinstance(batch, Batch)]
     assert sizes == [3, 2, 2, 1], "three messages; then ten bytes; what is too large for any batch has one to itself"
     assert network.delivered(2) == ["1", "2", "3", "4", "55555", "66666", "7", "88888888888888"]
 
@@ -140,8 +140,8 @@ def test_sequence_numbers_are_stamped_in_the_order_of_acceptance() -> None:
     out = Outbox()
     assert network[1].broadcast([b"a", b"b"], 0, out) == 1
     assert network[1].broadcast([b"c"], 0, out) == 3
-    messages = [message for batch in out.deliveries if isinstance(batch, Batch) for message in batch.messages]
-    assert [(message.origin, message.seq) for message in messages] == [(1, 1), (1, 2), (1, 3)]
+    segments = [batch.segment for batch in out.deliveries if isinstance(batch, Batch)]
+    assert [each for segment in segments for each in segment.ids()] == [(1, 1), (1, 2), (1, 3)]
 
 
 # Loss, doubles, gaps
@@ -257,7 +257,7 @@ def test_the_sequencer_places_batches_at_once_even_with_nothing_to_say() -> None
     network.carry(Batch, to=1)
     placements = [each.pdu for each in network.sent(Batch) if each.source == 1]
     assert [placement.stamp for placement in placements if isinstance(placement, Batch)] == [[1, 1], [1, 1]]
-    assert all(isinstance(placement, Batch) and not placement.messages for placement in placements)
+    assert all(isinstance(placement, Batch) and not placement.segment for placement in placements)
 
 
 # Forks and snapshots, for the explorer

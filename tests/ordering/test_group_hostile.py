@@ -15,7 +15,8 @@ from pdu_strategies import group_kinds
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import incarnation_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.group import (
     Accept,
     Ack,
@@ -255,19 +256,19 @@ def test_pdus_of_other_protocols_are_ignored() -> None:
 )
 def test_a_malformed_stamp_is_as_good_as_lost(order: type[Order], sender: int, stamp: list[int]) -> None:
     network = Network(3, order)
-    network.inject(sender, 3, Batch(1, sender, 1, stamp, 0, [Message(sender, 1, b"bad")]))
+    network.inject(sender, 3, Batch(1, sender, 1, stamp, 0, Segment.of(sender, 1, [b"bad"])))
     assert network[3].received() == [0, 0, 0]
     assert network.delivered(3) == []
     assert not network.sent(Ack)
     good = {FifoOrder: [], CausalOrder: [0, 0, 0], TotalOrder: []}[order]
-    network.inject(sender, 3, Batch(1, sender, 1, good, 0, [Message(sender, 1, b"good")]))
+    network.inject(sender, 3, Batch(1, sender, 1, good, 0, Segment.of(sender, 1, [b"good"])))
     assert network[3].received()[sender - 1] == 1
 
 
 def test_one_stamp_cannot_make_a_member_remember_more_than_it_could_ever_need() -> None:
     network = Network(3, TotalOrder)
     for number in range(1, 4):
-        network.inject(1, 3, Batch(1, 1, number, [1, MAX_PLACED] * 4, 0, []))
+        network.inject(1, 3, Batch(1, 1, number, [1, MAX_PLACED] * 4, 0, EMPTY))
     assert network[3].received() == [0, 0, 0]
 
 

@@ -31,7 +31,7 @@ class Stored:
         def watched(member: int, *action: object) -> Outbox | None:
             out = step(member, *action)  # type: ignore[arg-type]
             if out is not None and member == self.member:
-                self.payloads += [message.payload.decode() for batch in out.stored for message in batch.messages]
+                self.payloads += [payload.decode() for batch in out.stored for payload in batch.segment.payloads()]
             return out
 
         self.network.step = watched  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from group_network import HEARTBEAT, SUSPECT_AFTER, Network, kept
 from isthmus.core.endpoint import View
 from isthmus.core.ids import SECOND
 from isthmus.core.message import MAX_MEMBERS, Batch
+from isthmus.core.segment import EMPTY
 from isthmus.core.wire.group import (
     Accept,
     Ack,
@@ -192,7 +193,7 @@ def test_a_member_that_promised_acknowledges_nothing() -> None:
     network = Network(3)
     network.crash(3)
     run_until_sent(network, Promise)
-    late = Batch(1, 1, 1, [0, 0, 0], 0, [])
+    late = Batch(1, 1, 1, [0, 0, 0], 0, EMPTY)
     network.inject(1, 2, late)
     assert not network.sent(Ack)
     assert network[2].received() == [1, 0, 0], "but it keeps what comes: it may belong to the view"
@@ -297,7 +298,7 @@ def test_a_proposal_that_waits_for_batches_is_void_once_a_higher_ballot_is_promi
     network.inject(1, 3, Propose(1, ballot, Proposal([1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 0, 0, 0, 1])))
     assert network.sent(Fetch)
     network.inject(2, 3, Prepare(1, ballot + MAX_MEMBERS))
-    network.inject(1, 3, Batch(1, 5, 1, [0] * 5, 0, []))
+    network.inject(1, 3, Batch(1, 5, 1, [0] * 5, 0, EMPTY))
     assert not network.sent(Accept)
     assert network[3].membership.accepted is None
 
@@ -379,7 +380,7 @@ def test_a_batch_of_another_view_is_ignored() -> None:
     network = Network(3)
     network.crash(3)
     network.pass_time(CHANGE)
-    network.inject(1, 2, Batch(1, 1, 1, [0, 0], 0, []), Batch(3, 1, 1, [0, 0], 0, []))
+    network.inject(1, 2, Batch(1, 1, 1, [0, 0], 0, EMPTY), Batch(3, 1, 1, [0, 0], 0, EMPTY))
     assert network[2].received() == [0, 0]
 
 

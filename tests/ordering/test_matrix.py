@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY
 from isthmus.ordering.orders.matrix import MatrixOrder
 
 ALWAYS = 1 << 60
@@ -30,7 +31,7 @@ class Group:
     def send(self, sender: int, *receivers: int) -> Batch:
         everybody = sorted({sender, *receivers})
         self.sent[sender] += 1
-        batch = Batch(1, sender, self.sent[sender], self.members[sender].stamp(everybody), 0, [])
+        batch = Batch(1, sender, self.sent[sender], self.members[sender].stamp(everybody), 0, EMPTY)
         for each in everybody:
             self.lines.setdefault((sender, each), []).append(batch)
         self.arrive(sender, sender)
@@ -106,7 +107,7 @@ def test_nothing_is_delivered_before_it_is_safe() -> None:
 @pytest.mark.parametrize("stamp", [[], [1] * 3, [1] * 5, [1, 0, 0, 0]])
 def test_a_stamp_that_makes_no_sense_is_seen(stamp: list[int]) -> None:
     """Of another size, or of a batch that goes elsewhere."""
-    assert not MatrixOrder((0, 1), 1).well_formed(0, Batch(1, 0, 1, stamp, 0, []))
+    assert not MatrixOrder((0, 1), 1).well_formed(0, Batch(1, 0, 1, stamp, 0, EMPTY))
 
 
 @given(st.data())

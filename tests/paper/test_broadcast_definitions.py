@@ -6,7 +6,7 @@ so that nothing is judged by the code that it judges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from random import Random
@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessName
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
@@ -80,9 +81,9 @@ class Group:
         network.arrivals = counted  # type: ignore[method-assign]
 
     def _answer(self, host: Host, batch: Batch) -> None:
-        for message in batch.messages:
-            if message.payload != b"\0" and self.rng.random() < self.answers:
-                self.world.at(self.world.now + self.rng.randrange(D), self.send, host.id, message.payload[0] - 1)
+        for payload in batch.segment.payloads():
+            if payload != b"\0" and self.rng.random() < self.answers:
+                self.world.at(self.world.now + self.rng.randrange(D), self.send, host.id, payload[0] - 1)
 
     def send(self, rank: int, answers_left: int = 0) -> None:
         host = self.hosts[rank]
@@ -122,8 +123,8 @@ class Tape:
         self._group = group
         self._rank = rank
 
-    def messages(self, event: str, now: Nanos, messages: Sequence[Message], *_: Any, **__: Any) -> None:
-        self._group.events += [(now, self._rank, event, (each.origin, each.seq)) for each in messages]
+    def messages(self, event: str, now: Nanos, segment: Segment, *_: Any, **__: Any) -> None:
+        self._group.events += [(now, self._rank, event, each) for each in segment.ids()]
 
     def event(self, *_: Any, **__: Any) -> None:
         pass

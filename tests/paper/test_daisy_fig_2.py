@@ -72,7 +72,7 @@ def test_without_a_group_pb_holds_m3_for_ever_and_says_why() -> None:
     endpoint = figure.world.hosts[PB].endpoint
     assert isinstance(endpoint, ClusterProcess)
     (hold,) = endpoint.waiting()
-    assert hold.batch.messages[0].payload == b"m3"
+    assert list(hold.batch.segment.payloads()) == [b"m3"]
     assert (hold.awaited, hold.number, hold.reason) == (PA, 1, "delivered")
 
 

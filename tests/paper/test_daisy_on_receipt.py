@@ -83,7 +83,7 @@ def test_a_server_forwards_what_is_not_causally_deliverable_in_its_group() -> No
     """ "as soon as it receives the message, and not wait for it to become causally deliverable in the local group" """
     assert not overtaken("on-delivery").batches(A1, C1)
     wires = overtaken("on-receipt")
-    assert [len(batch.messages) for batch in wires.batches(A1, C1)] == [1]
+    assert [len(batch.segment) for batch in wires.batches(A1, C1)] == [1]
     assert [hold.reason for hold in wires.processes[A1].waiting()] == ["delivered", "delivered"]
 
 
@@ -117,13 +117,14 @@ def test_a_message_that_waits_for_another_that_is_not_for_its_group_is_delivered
 def test_a_message_carries_one_vector_for_each_group_that_it_was_in() -> None:
     """ "this requires the message to carry one vector for each group it traverses in" """
     (batch,) = overtaken("on-receipt").batches(A1, C1)
-    (packed,) = batch.messages
+    (packed,) = batch.segment
     _, way = unpack_with(packed)
     assert isinstance(way, Causes)
     assert way.group == [0, 1, 0]  # of a: the first message of a2, which a3 had and the server has not
     assert batch.stamp == [0, 0, 0]  # of the servers' group: nothing has come from others
     (plain,) = overtaken_in_order().batches(A1, C1)
-    assert (len(plain.stamp), unpack_with(plain.messages[0])[1]) == (3, None)
+    (packed,) = plain.segment
+    assert (len(plain.stamp), unpack_with(packed)[1]) == (3, None)
 
 
 def test_a_holder_tells_what_it_has_when_its_group_has_delivered_what_it_forwarded() -> None:

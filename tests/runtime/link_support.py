@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from runtime_support import until
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment
 from isthmus.core.wire.join import Block, LinkPdu
 from isthmus.runtime.link.connection import LinkLimits
 from isthmus.runtime.link.link import LinkCallbacks, LiveLink
@@ -27,7 +27,7 @@ QUICK = LinkLimits(first_pause=0.002, longest_pause=0.02, connect=2.0)
 
 
 def block(number: int, size: int = 100, messages: int = 1) -> Block:
-    return Block(1, number, [Message(MADRID_SLOT, number + index, bytes(size)) for index in range(messages)])
+    return Block(1, number, Segment.of(MADRID_SLOT, number, [bytes(size)] * messages))
 
 
 class Gateway:
@@ -57,8 +57,9 @@ class Gateway:
         assert link == LINK
         self.events.append(("down", None))
 
-    def _ready(self, link: LinkId) -> None:
+    def _ready(self, link: LinkId, room: int) -> None:
         assert link == LINK
+        assert room > 0
         self.ready += 1
         self.when_ready()
 

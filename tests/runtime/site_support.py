@@ -128,7 +128,7 @@ class JoinedPair:
         received = self.delivered[full] = []
 
         def take(batch: Batch) -> None:
-            received.extend(message.payload for message in batch.messages)
+            received.extend(batch.segment.payloads())
 
         driver = await soon(
             site.start(process, listen(site.spec.addresses[slot_of(process)]), on_batch=take, joining=joining)

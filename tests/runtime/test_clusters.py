@@ -13,7 +13,8 @@ from msgspec import structs
 from runtime_support import PATIENCE, end_apart, run_test, soon, until
 
 from isthmus.core.ids import MILLISECOND, ProcessId
-from isthmus.core.message import MAX_PAYLOAD, Addressed
+from isthmus.core.message import Addressed
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.hierarchy.clusters.process import ClusterSettings
 from isthmus.runtime.host import SystemHost
 from isthmus.runtime.problems import NotAccepting

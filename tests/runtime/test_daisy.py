@@ -13,7 +13,8 @@ from msgspec import structs
 from runtime_support import end_apart, run_test, until
 
 from isthmus.core.ids import SECOND, ProcessId
-from isthmus.core.message import MAX_PAYLOAD, Addressed
+from isthmus.core.message import Addressed
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.site import site_spec
 from isthmus.runtime.systems.daisy import WINDOW, DaisyDriver, DaisySite

@@ -13,6 +13,7 @@ from isthmus.adapters.embedded import EmbeddedProcess, EmbeddedSystem, load
 from isthmus.core.endpoint import Member, OrderName
 from isthmus.core.ids import MILLISECOND, ProcessId, ProcessName, incarnation_of
 from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.runtime.driver.member import Confirms
 from isthmus.runtime.problems import AddressInUse, NotAccepting, RuntimeProblem
@@ -175,7 +176,7 @@ def test_callbacks_take_whole_batches() -> None:
         async with EmbeddedSystem(NAMES, callbacks=dict.fromkeys(NAMES, batches.append)) as system:
             await system["p1"].send(*[b"x"] * 100)
             await soon(system["p1"].stable(100))
-            assert sum(len(batch.messages) for batch in batches) == 400
+            assert sum(len(batch.segment) for batch in batches) == 400
             assert len(batches) == 4
 
     run_test(scenario())
@@ -196,6 +197,139 @@ def test_a_process_that_takes_nothing_holds_everybody_back_within_the_window() -
             tasks.append(asyncio.ensure_future(take(system["p4"], 1000)))
             await soon(sending)
             await soon(asyncio.gather(*tasks))
+
+    run_test(scenario())
+
+
+async def take_segments(process: EmbeddedProcess, count: int) -> list[Segment]:
+    """Segments until there are so many messages in them. The last one is not finished with."""
+    segments: list[Segment] = []
+    async for segment in process.segments():
+        segments.append(segment)
+        if sum(map(len, segments)) >= count:
+            break
+    return segments
+
+
+def test_many_payloads_are_sent_in_one_call_and_numbered_in_their_order() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES) as system:
+            many = [b"%d" % number for number in range(5000)]
+            assert await soon(system["p1"].send(b"first")) == 1
+            sending = asyncio.ensure_future(system["p1"].send_many(many))
+            taken = await asyncio.gather(*(take(system[name], 5001) for name in NAMES))
+            assert await soon(sending) == 2
+            assert taken == [[("p1", seq, payload) for seq, payload in enumerate([b"first", *many], 1)]] * len(NAMES)
+
+    run_test(scenario())
+
+
+def test_sending_no_payloads_sends_nothing() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES[:2]) as system:
+            await soon(system["p1"].send_many([]))
+            assert await soon(system["p1"].send_many((b"x",))) == 1
+            assert await take(system["p2"], 1) == [("p1", 1, b"x")]
+
+    run_test(scenario())
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+def test_segments_bring_what_iterating_over_messages_brings_in_the_same_order(order: OrderName) -> None:
+    """In total order this is one sequence for everybody; otherwise that of each origin."""
+
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, order) as system:
+            sends = [system[name].send_many([b"%d" % number] * 5) for number in range(20) for name in NAMES]
+            one_by_one = asyncio.ensure_future(take(system["p2"], 400))
+            in_segments = [asyncio.ensure_future(take_segments(system[name], 400)) for name in ("p1", "p3", "p4")]
+            await soon(asyncio.gather(*sends))
+            expected = await soon(one_by_one)
+            for name, task in zip(("p1", "p3", "p4"), in_segments, strict=True):
+                segments = await soon(task)
+                assert all(segments)
+                got = [(system[name].name_of(origin).process, *rest) for each in segments for origin, *rest in each]
+                assert [payload for *_, payload in got] == [payload for each in segments for payload in each.payloads()]
+                if order == "total":
+                    assert got == expected
+                assert sorted(got, key=lambda each: each[0]) == sorted(expected, key=lambda each: each[0])
+
+    run_test(scenario())
+
+
+def test_an_answer_never_comes_in_a_segment_before_its_question() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES) as system:
+
+            async def answer() -> None:
+                async for segment in system["p2"].segments():
+                    asked = [b"answer to " + payload for origin, _, payload in segment if origin == 0]
+                    await system["p2"].send_many(asked)
+
+            answering = asyncio.ensure_future(answer())
+            for number in range(50):
+                await system["p1"].send(b"%d" % number)
+            segments = await soon(take_segments(system["p3"], 100))
+            seen = [payload for segment in segments for payload in segment.payloads()]
+            for number in range(50):
+                assert seen.index(b"%d" % number) < seen.index(b"answer to %d" % number)
+            answering.cancel()
+
+    run_test(scenario())
+
+
+def test_a_segment_is_finished_with_when_the_next_is_asked_for() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES[:2], callbacks={"p1": lambda batch: None}) as system:
+            sender, segments = system["p1"], system["p2"].segments()
+            await soon(sender.send(b"one"))
+            assert list(await soon(anext(segments))) == [(0, 1, b"one")]
+            await soon(sender.send(b"two"))
+            heartbeats = asyncio.get_running_loop().time() + 10 * system.spec.heartbeat / 1e9
+            await until(lambda: asyncio.get_running_loop().time() > heartbeats)
+            assert sender.driver.stable_through == 0
+            assert list(await soon(anext(segments))) == [(0, 2, b"two")]
+            await soon(sender.stable(1))
+            assert sender.driver.stable_through == 1
+            asking = asyncio.ensure_future(anext(segments, None))
+            await soon(sender.stable(2))
+        assert await soon(asking) is None, "the end of the system is the end of its segments"
+
+    run_test(scenario())
+
+
+def test_a_process_that_takes_no_segments_holds_everybody_back_within_the_window() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, window_messages=64) as system:
+            tasks = [asyncio.ensure_future(take_segments(system[name], 1000)) for name in NAMES[:3]]
+            slow = system["p4"].segments()
+            sending = asyncio.ensure_future(system["p1"].send_many([b"%d" % number for number in range(1000)]))
+            first = await soon(anext(slow))
+            sender = system["p1"].driver
+            await until(lambda: sender.accepted == 64)
+            await until(lambda: all(system[name].driver.deliveries.idle for name in NAMES[:3]))
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert (sender.accepted, sender.stable_through) == (64, 0)
+            rest = await soon(take_segments(system["p4"], 1000 - len(first)))
+            assert [*first.payloads(), *(each for segment in rest for each in segment.payloads())] == [
+                b"%d" % number for number in range(1000)
+            ]
+            assert await soon(sending) == 1
+            await soon(asyncio.gather(*tasks))
+
+    run_test(scenario())
+
+
+def test_origins_of_segments_have_names() -> None:
+    async def scenario() -> None:
+        async with EmbeddedSystem(NAMES, name="madrid") as system:
+            for name in NAMES:
+                await soon(system[name].send(name.encode()))
+            segments = await soon(take_segments(system["p3"], len(NAMES)))
+            named = {system["p3"].name_of(origin): payload for each in segments for origin, _, payload in each}
+            assert named == {ProcessName("madrid", name): name.encode() for name in NAMES}
+            assert str(system["p3"].name_of(incarnation_of(1, 2))) == "madrid/p2+2"
 
     run_test(scenario())
 

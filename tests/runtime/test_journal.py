@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
+import msgspec
 import pytest
 
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.runtime import journal as journal_module
-from isthmus.runtime.journal import Head, Journal, JournalUnusable, begin_life, read_former
+from isthmus.runtime.journal import VERSION, Head, Journal, JournalUnusable, begin_life, read_former
 
 
 def head(gateway: str = "g1", life: int = 0, since: int = 1, run: str = "r", system: str = "madrid") -> Head:
-    return Head(1, run, system, gateway, life, since)
+    return Head(VERSION, run, system, gateway, life, since)
 
 
 def batch(*ids: tuple[int, int], payload: bytes = b"x") -> Batch:
-    return Batch(1, 7, 1, [], 0, [Message(origin, seq, payload) for origin, seq in ids])
+    return Batch(1, 7, 1, [], 0, Segment.pack([(*each, payload) for each in ids]))
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
 
 
 def ids(directory: Path, life: int = 1) -> list[tuple[int, int]]:
-    return [(message.origin, message.seq) for message in read_former(directory, life, "r", "madrid").messages]
+    return [each for segment in read_former(directory, life, "r", "madrid").segments for each in segment.ids()]
 
 
 def test_what_was_stored_comes_back_in_order(tmp_path: Path, keep: Callable[..., Journal]) -> None:
@@ -47,7 +51,8 @@ def test_what_was_stored_comes_back_in_order(tmp_path: Path, keep: Callable[...,
 
 def test_payloads_come_back(tmp_path: Path, keep: Callable[..., Journal]) -> None:
     keep().store([batch((1, 1), payload=b"\x00order 7")])
-    assert read_former(tmp_path, 1, "r", "madrid").messages[0].payload == b"\x00order 7"
+    (segment,) = read_former(tmp_path, 1, "r", "madrid").segments
+    assert list(segment) == [(1, 1, b"\x00order 7")]
 
 
 def test_what_is_done_is_left_out_and_remembered(tmp_path: Path, keep: Callable[..., Journal]) -> None:
@@ -56,7 +61,7 @@ def test_what_is_done_is_left_out_and_remembered(tmp_path: Path, keep: Callable[
     journal.note({1: 1})
     recovered = read_former(tmp_path, 1, "r", "madrid")
     assert recovered.done == {5: 9, 1: 1}
-    assert [message.seq for message in recovered.messages] == [2]
+    assert [list(segment.ids()) for segment in recovered.segments] == [[(1, 2)]]
 
 
 def test_the_life_that_is_running_is_not_the_past(tmp_path: Path, keep: Callable[..., Journal]) -> None:
@@ -103,16 +108,26 @@ def test_the_journal_of_another_site_is_refused(tmp_path: Path, keep: Callable[.
         ids(tmp_path)
 
 
+def test_the_journal_of_another_version_is_refused_as_such(tmp_path: Path) -> None:
+    """Version 1 kept a list of messages. It is not damaged, so nobody is told to restore it."""
+    entries = ("head", 1, "r", "madrid", "g1", 0, 1), ("done", []), ("kept", [(1, 1, b"x")])
+    bodies = [msgspec.msgpack.encode(entry) for entry in entries]
+    records = [struct.pack(">II", len(body), crc32(body)) + body for body in bodies]
+    (tmp_path / "g1.0.000001.journal").write_bytes(b"".join(records))
+    with pytest.raises(JournalUnusable, match="is not a journal of this version; start with an empty directory"):
+        ids(tmp_path)
+
+
 def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "g1.0.000001.journal").write_bytes(b"\x00\x00\x00\x01\xd2\x02\xef\x8d\x00")
     with pytest.raises(JournalUnusable):
         ids(tmp_path)
 
 
-def test_segments_go_when_nothing_in_them_is_needed(
+def test_volumes_go_when_nothing_in_them_is_needed(
     tmp_path: Path, keep: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    monkeypatch.setattr(journal_module, "VOLUME_BYTES", 1000)
     journal = keep()
     for seq in range(1, 31):
         journal.store([batch((1, seq), payload=bytes(200))])
@@ -121,10 +136,10 @@ def test_segments_go_when_nothing_in_them_is_needed(
     assert ids(tmp_path) == [(1, seq) for seq in range(26, 31)]
 
 
-def test_a_segment_stays_while_one_message_in_it_is_needed(
+def test_a_volume_stays_while_one_message_in_it_is_needed(
     tmp_path: Path, keep: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    monkeypatch.setattr(journal_module, "VOLUME_BYTES", 1000)
     journal = keep()
     journal.store([batch((2, 1))])
     for seq in range(1, 31):

@@ -67,12 +67,12 @@ def test_one_block_per_ready_fills_a_line_and_no_queue() -> None:
         flood, _ = await loop.create_connection(Flood, *full.address)
         line = {"delay": DELAY, "rate": RATE, "queue": 8 << 20}
         async with pair_over_a_line(limits=LinkLimits(), **line) as (madrid, valencia, wan):
-            messages = block(1, messages=MESSAGES).messages
+            segment = block(1, messages=MESSAGES).segment
             sent: dict[int, float] = {}
 
             def produce() -> None:
                 sent[len(sent) + 1] = monotonic()
-                madrid.link.send(Block(1, len(sent), messages))
+                madrid.link.send(Block(1, len(sent), segment))
 
             def take(pdus: Sequence[LinkPdu]) -> None:
                 for pdu in pdus:
@@ -105,17 +105,17 @@ def test_many_small_messages_go_over_one_link_for_little() -> None:
 
     async def measure() -> float:
         async with pair() as (madrid, valencia):
-            messages = block(1, messages=300).messages
+            segment = block(1, messages=300).segment
             received = 0
 
             def take(pdus: Sequence[LinkPdu]) -> None:
                 nonlocal received
-                received += sum(len(pdu.messages) for pdu in pdus if isinstance(pdu, Block))
+                received += sum(len(pdu.segment) for pdu in pdus if isinstance(pdu, Block))
 
-            madrid.when_ready = lambda: madrid.link.send(Block(1, madrid.ready, messages))
+            madrid.when_ready = lambda: madrid.link.send(Block(1, madrid.ready, segment))
             valencia.when_received = take
             began = process_time()
-            madrid.link.send(Block(1, 1, messages))
+            madrid.link.send(Block(1, 1, segment))
             await until(lambda: received > 300_000)
             madrid.when_ready = lambda: None
             return received / (process_time() - began)

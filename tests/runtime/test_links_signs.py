@@ -17,7 +17,6 @@ from link_support import (
 )
 from runtime_support import run_test, until
 
-from isthmus.core.codec import encode
 from isthmus.core.wire.join import Progress
 from isthmus.runtime.wan.emulator import CutKind
 
@@ -104,7 +103,7 @@ def test_ready_is_said_once_after_up_and_once_for_every_block() -> None:
             assert madrid.ready == 1
             madrid.link.send(block(1))
             await until(lambda: madrid.ready == 2)
-            madrid.link.send_frame(encode(block(2)), is_block=True)
+            madrid.link.send(block(2))
             await until(lambda: madrid.ready == 3)
             await until(lambda: valencia.numbers == [1, 2])
             assert (madrid.ready, valencia.ready) == (3, 1)

@@ -26,7 +26,7 @@ from link_support import (
 )
 from runtime_support import run_test, soon, until
 
-from isthmus.core.codec import encode
+from isthmus.core.codec import VERSION, encode
 from isthmus.core.wire.group import Safe
 from isthmus.runtime.link.links import Links
 from isthmus.runtime.link.wire import HELLO_SIZE, LinkHello, decode_hello, encode_hello
@@ -175,6 +175,7 @@ def test_a_link_that_could_never_work_is_refused_at_once() -> None:
 
 LIFE = 77
 GOOD = encode(block(1))
+AS_AGREED = bytes([VERSION])
 
 
 def frame(kind: int, number: int, rest: bytes, length: int | None = None) -> bytes:
@@ -193,8 +194,8 @@ def frame(kind: int, number: int, rest: bytes, length: int | None = None) -> byt
         (frame(1, 3, GOOD), "frame 3 came where 2 was due"),
         (frame(1, 1, GOOD), "frame 1 came where 2 was due"),
         (frame(1, 2, b"", length=0xFFFFFFFF), "out of bounds"),
-        (frame(1, 2, b"\0\0\0\x03\x01\xc1\xc1"), "malformed PDU"),
-        (frame(1, 2, b"\0\0\0\x09\x01\xc1\xc1"), "not one of ours"),
+        (frame(1, 2, b"\0\0\0\x03" + AS_AGREED + b"\xc1\xc1"), "malformed PDU"),
+        (frame(1, 2, b"\0\0\0\x09" + AS_AGREED + b"\xc1\xc1"), "not one of ours"),
         (frame(1, 2, encode(Safe(1, 1))), "a Safe has no business on a link"),
         (frame(2, 0, b"\xff" * 24), "claims to have received"),
         (frame(2, 0, bytes(8) + b"\xff" * 8 + bytes(8)), "claims to have received"),

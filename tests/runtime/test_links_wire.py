@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from link_support import block
 
 from isthmus.core.codec import encode
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.core.wire.join import Confirm, LinkPdu, Open, Progress
 from isthmus.runtime.link.wire import (
     HEADER_SIZE,
@@ -32,7 +32,7 @@ PDUS: list[LinkPdu] = [block(1, 300), Progress(1, 2), Confirm([(1, 2)]), Open(4)
 
 def data(number: int, pdu: LinkPdu) -> bytes:
     frame = encode(pdu)
-    return data_header(number, frame) + frame
+    return data_header(number, len(frame)) + frame
 
 
 @given(st.builds(LinkHello, NUMBERS, NUMBERS, NUMBERS, st.integers(1, 1 << 62), NUMBERS, NUMBERS))
@@ -113,7 +113,7 @@ def test_one_wrong_byte_never_passes_for_another_number(position: int, value: in
 def test_a_frame_that_will_be_too_long_is_refused_by_its_header() -> None:
     reader = LinkReader(largest=1000)
     big = encode(block(1, 2000))
-    arrivals = reader.feed(data_header(1, big))
+    arrivals = reader.feed(data_header(1, len(big)))
     assert arrivals.failure is not None
     assert "out of bounds" in str(arrivals.failure)
     assert reader.pending == 0

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime_support import run_test, soon, until
 
-from isthmus.core.codec import FrameError, encode
+from isthmus.core.codec import FrameError
 from isthmus.core.ids import Directory, ProcessId, ProcessName
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.systems.acknowledged import decide
@@ -35,7 +36,7 @@ parcels = st.lists(st.tuples(ids, st.lists(ids, max_size=5), st.binary(min_size=
 
 
 def batch(sender: ProcessId, number: int, payload: bytes = b"x") -> Batch:
-    return Batch(1, sender, number, [1, 1, 1, 1, 9], 0, [Message(sender, number, payload)])
+    return Batch(1, sender, number, [1, 1, 1, 1, 9], 0, Segment.of(sender, number, [payload]))
 
 
 class Hall:
@@ -119,7 +120,7 @@ def test_a_hub_shows_everything_to_everybody_in_one_order() -> None:
         hall = await hub_hall()
         for number in range(1, 51):
             for place, end in enumerate(hall.ends):
-                end.send(EVERYBODY, encode(batch(place, number)))
+                end.send(EVERYBODY, batch(place, number))
             await asyncio.sleep(0)
         await until(lambda: all(len(heard) == 200 for heard in hall.heard))
         assert hall.heard[0] == hall.heard[1] == hall.heard[2] == hall.heard[3]
@@ -131,8 +132,8 @@ def test_a_hub_shows_everything_to_everybody_in_one_order() -> None:
 def test_what_is_for_one_is_taken_by_one() -> None:
     async def scenario() -> None:
         hall = await hub_hall()
-        hall.ends[0].send((2,), encode(batch(0, 1)))
-        hall.ends[0].send(EVERYBODY, encode(batch(0, 2)))
+        hall.ends[0].send((2,), batch(0, 1))
+        hall.ends[0].send(EVERYBODY, batch(0, 2))
         await until(lambda: all((0, 2) in heard for heard in hall.heard))
         assert [len(heard) for heard in hall.heard] == [1, 1, 2, 1]
         await hall.close()
@@ -144,7 +145,7 @@ def test_losses_are_drawn_per_pdu_and_entity_by_a_seed_and_never_hit_a_sender() 
     async def heard(seed: int) -> list[list[tuple[int, int]]]:
         hall = await hub_hall(loss=0.3, seed=seed)
         for number in range(1, 201):
-            hall.ends[0].send(EVERYBODY, encode(batch(0, number)))
+            hall.ends[0].send(EVERYBODY, batch(0, number))
         await until(lambda: len(hall.heard[0]) == 200 and all(end.carried == 200 for end in hall.ends[1:]))
         lost = [end.lost for end in hall.ends]
         assert lost[0] == 0
@@ -164,7 +165,7 @@ def test_multicast_keeps_the_order_of_each_sender_and_carries_what_no_datagram_h
         hall = await multicast_hall()
         for number in range(1, 31):
             for place, end in enumerate(hall.ends):
-                end.send(EVERYBODY, encode(batch(place, number, bytes(3 * PART if number == 7 else 10))))
+                end.send(EVERYBODY, batch(place, number, bytes(3 * PART if number == 7 else 10)))
             await asyncio.sleep(0)
         await until(lambda: all(len(heard) == 90 for heard in hall.heard))
         for place, heard in enumerate(hall.heard):
@@ -190,7 +191,7 @@ def test_nonsense_on_a_multicast_group_is_counted_and_ignored() -> None:
         ):
             end.heard(nonsense)
         assert end.refused == 3
-        hall.ends[1].send(EVERYBODY, encode(batch(1, 1)))
+        hall.ends[1].send(EVERYBODY, batch(1, 1))
         await until(lambda: (1, 1) in hall.heard[0])
         await hall.close()
 

@@ -13,7 +13,8 @@ from runtime_support import GROUP, PATIENCE, flood, run_test, soon, until
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessId, ProcessName
-from isthmus.core.message import MAX_PAYLOAD, Batch
+from isthmus.core.message import Batch
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.driver import endpoint as driver_module
 from isthmus.runtime.driver.member import MemberDriver
@@ -28,7 +29,7 @@ from isthmus.trace.writer import MemorySink, ProcessLog
 async def take_all(driver: MemberDriver, into: list[bytes]) -> None:
     async for item in driver.deliveries:
         assert isinstance(item, Batch)
-        into.extend(message.payload for message in item.messages)
+        into.extend(item.segment.payloads())
         await asyncio.sleep(0)
 
 

@@ -9,9 +9,10 @@ import socket
 import pytest
 from runtime_support import GROUP, PATIENCE, flood, run_test, soon, until
 
-from isthmus.core.codec import MAX_FRAME, encode
+from isthmus.core.codec import MAX_FRAME, VERSION, encode
 from isthmus.core.ids import ProcessId, incarnation_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import Safe
 from isthmus.core.wire.pdu import Pdu
 from isthmus.runtime.problems import AddressInUse, AddressUnusable
@@ -20,7 +21,8 @@ from isthmus.runtime.transport.hello import SIZE, Hello, decode_hello, encode_he
 from isthmus.runtime.transport.mesh import Mesh
 from isthmus.runtime.transport.peer import Limits
 
-A_BATCH = Batch(1, 1, 1, [], 0, [Message(1, 1, b"secret payload")])
+AS_AGREED = bytes([VERSION])
+A_BATCH = Batch(1, 1, 1, [], 0, Segment.of(1, 1, [b"secret payload"]))
 
 
 class Counting:
@@ -72,9 +74,9 @@ def test_a_host_name_that_does_not_exist_is_reported() -> None:
         (encode_hello(Hello(GROUP, 9)), "process 9 is not a peer"),
         (encode_hello(Hello(GROUP, 0)), "process 0 is not a peer"),
         (encode_hello(Hello(GROUP, 1)) + b"\xff" * 64, "version 255"),
-        (encode_hello(Hello(GROUP, 1)) + (MAX_FRAME + 1).to_bytes(4, "big") + b"\x01", "out of bounds"),
-        (encode_hello(Hello(GROUP, 1)) + b"\x00\x00\x00\x03\x01\xc1\xc1", "malformed PDU"),
-        (encode_hello(Hello(GROUP, 1)) + b"\x00\x00\x00\x08\x01\x92\xa4evil\x01", "malformed PDU"),
+        (encode_hello(Hello(GROUP, 1)) + (MAX_FRAME + 1).to_bytes(4, "big") + AS_AGREED, "out of bounds"),
+        (encode_hello(Hello(GROUP, 1)) + b"\x00\x00\x00\x03" + AS_AGREED + b"\xc1\xc1", "malformed PDU"),
+        (encode_hello(Hello(GROUP, 1)) + b"\x00\x00\x00\x08" + AS_AGREED + b"\x92\xa4evil\x01", "malformed PDU"),
     ],
     ids=["http", "zeros", "group", "unknown", "myself", "garbage", "too long", "not msgpack", "unknown pdu"],
 )
@@ -178,8 +180,7 @@ def test_what_is_said_before_the_peer_listens_arrives_when_it_does() -> None:
             later.close()
             mesh = Mesh(0, {1: where}, listen(Address(LOOPBACK, 0)), group=GROUP)
             await mesh.open()
-            frame = encode(A_BATCH)
-            mesh.send((1,), frame)
+            mesh.send((1,), A_BATCH)
             await asyncio.sleep(0)
             there = Mesh(1, {0: system.addresses[0]}, listen(where), group=GROUP)
             heard: list[object] = []
@@ -222,18 +223,18 @@ def test_a_frame_for_a_former_life_never_reaches_the_new_one() -> None:
 
         sender = await live(0, listen(book[0]))
         first = await live(1, home)
-        sender.send((1,), encode(Safe(1, 1)))
+        sender.send((1,), Safe(1, 1))
         await until(lambda: heard == [(1, Safe(1, 1))])
         first.abort()
         await until(lambda: not first.connections and not sender.connections)
 
         second = await live(reborn, listen(book[1]))
-        sender.send((1,), encode(Safe(1, 2)))
+        sender.send((1,), Safe(1, 2))
         await until(lambda: sender.dropped == 1)
-        sender.send((reborn,), encode(Safe(1, 3)))
+        sender.send((reborn,), Safe(1, 3))
         await until(lambda: len(heard) == 2)
         assert heard[1] == (reborn, Safe(1, 3))
-        sender.send((1,), encode(Safe(1, 4)))
+        sender.send((1,), Safe(1, 4))
         assert sender.unroutable == 1
         sender.abort()
         second.abort()
@@ -252,13 +253,13 @@ def test_a_new_process_is_called_at_once_however_long_its_predecessor_did_not_an
         limits = Limits(first_pause=600, longest_pause=1200)
         mesh = Mesh(0, addresses, ours, group=GROUP, limits=limits, random=chance)  # type: ignore[arg-type]
         await mesh.open()
-        mesh.send((1,), encode(Safe(1, 1)))
+        mesh.send((1,), Safe(1, 1))
         await until(lambda: chance.calls == 1)  # it has called once, and pauses for minutes
         heir = Mesh(incarnation_of(1, 1), addresses, listen(addresses[1]), group=GROUP)
         heard: list[Pdu] = []
         heir.receive = lambda _, pdus: heard.extend(pdus)
         await heir.open()
-        mesh.send((incarnation_of(1, 1),), encode(Safe(2, 2)))
+        mesh.send((incarnation_of(1, 1),), Safe(2, 2))
         await until(lambda: heard == [Safe(2, 2)])
         for each in (mesh, heir):
             each.abort()
@@ -301,12 +302,13 @@ def test_a_peer_that_does_not_read_costs_bounded_memory() -> None:
 
     async def scenario() -> None:
         limits = Limits(write_buffer=1 << 20)
-        frame = encode(Batch(1, 0, 1, [], 0, [Message(0, 1, bytes(100_000))]))
+        large = Batch(1, 0, 1, [], 0, Segment.of(0, 1, [bytes(100_000)]))
+        size = len(encode(large))
         with socket.create_server((LOOPBACK, 0)) as server:
             server.setblocking(False)
             mesh = Mesh(0, {1: address_of(server)}, listen(Address(LOOPBACK, 0)), group=GROUP, limits=limits)
             await mesh.open()
-            mesh.send((1,), frame)
+            mesh.send((1,), large)
             loop = asyncio.get_running_loop()
             deaf, _ = await soon(loop.sock_accept(server))
             await soon(loop.sock_recv(deaf, SIZE))
@@ -314,17 +316,17 @@ def test_a_peer_that_does_not_read_costs_bounded_memory() -> None:
 
             offered = 0
             while not mesh.dropped:
-                mesh.send((1,), frame)
-                offered += len(frame)
+                mesh.send((1,), large)
+                offered += size
                 await asyncio.sleep(0)
                 assert offered < 100 << 20, "nothing is ever dropped"
             (connection,) = mesh.connections
-            assert connection.transport.get_write_buffer_size() <= limits.write_buffer + 2 * len(frame)
+            assert connection.transport.get_write_buffer_size() <= limits.write_buffer + 2 * size
 
             while connection.transport.get_write_buffer_size():
                 await soon(loop.sock_recv(deaf, 1 << 20))
             dropped = mesh.dropped
-            mesh.send((1,), frame)
+            mesh.send((1,), large)
             assert mesh.dropped == dropped, "it reads again, and is sent to again"
             mesh.abort()
             deaf.close()
@@ -339,7 +341,7 @@ def test_frames_of_one_iteration_leave_in_one_write() -> None:
             await until(lambda: system.payloads(1, 0))
             steps = system.drivers[1].member.steps  # type: ignore[attr-defined]
             for number in range(100):
-                system.drivers[0].mesh.send((1,), encode(Safe(1, number)))
+                system.drivers[0].mesh.send((1,), Safe(1, number))
             await system.drivers[0].send([b"last"])
             await until(lambda: len(system.payloads(1, 0)) == 2)
             assert system.drivers[1].member.steps - steps <= 5  # type: ignore[attr-defined]
@@ -357,7 +359,7 @@ def test_jitter_comes_from_the_given_random() -> None:
         chance = Counting()
         mesh = Mesh(0, {1: where}, listen(Address(LOOPBACK, 0)), group=GROUP, random=chance)  # type: ignore[arg-type]
         await mesh.open()
-        mesh.send((1,), encode(Safe(1, 0)))
+        mesh.send((1,), Safe(1, 0))
         await until(lambda: chance.calls >= 2)
         mesh.abort()
 

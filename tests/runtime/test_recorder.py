@@ -11,13 +11,14 @@ from runtime_support import run_test, until
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Directory, ProcessName
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.trace.schema import Event, TraceError
 from isthmus.trace.writer import MemorySink, ProcessLog, Sink
 
 NAMES = Directory([ProcessName("madrid", "p1"), ProcessName("madrid", "p2")])
-BATCH = Batch(1, 1, 3, [4, 2], 2, [Message(1, 7, b"seven"), Message(1, 8, b"eight")])
+BATCH = Batch(1, 1, 3, [4, 2], 2, Segment.of(1, 7, [b"seven", b"eight"]))
 
 
 def recorder(sink: Sink, **options: Any) -> LiveRecorder:

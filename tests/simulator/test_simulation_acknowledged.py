@@ -11,7 +11,8 @@ from msgspec import structs
 from simulation_support import example
 
 from isthmus.core.ids import MILLISECOND
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.lab.soak import run_chunk
 from isthmus.lab.standard import Scenario, standard
 from isthmus.simulator.campaign import run_seed
@@ -26,7 +27,7 @@ from isthmus.topology.file import parse
 from isthmus.topology.read.simulation import Uniform
 from isthmus.trace.schema import Event, EventName
 
-SEEDS = range(1, 11)
+SEEDS = range(1, 12)
 EVERYBODY = (0, 1, 2, 3)
 
 
@@ -39,7 +40,7 @@ def medium(name: MediumName, loss: float = 0.0, speed: int | None = None) -> Sim
 
 
 def pdu(sender: int, number: int, view: int = 1, stamp: tuple[int, ...] = (1, 1, 1, 1, 9), data: bool = False) -> Batch:
-    return Batch(view, sender, number, list(stamp), 0, [Message(sender, number, b"x")] if data else [])
+    return Batch(view, sender, number, list(stamp), 0, Segment.of(sender, number, [b"x"]) if data else EMPTY)
 
 
 # Media

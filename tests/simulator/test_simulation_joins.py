@@ -10,7 +10,7 @@ from known_holes import news
 from msgspec.structs import replace
 from simulation_support import example
 
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment
 from isthmus.core.wire.join import Block, LinkPdu, Progress, Resume
 from isthmus.lab.soak import ACKNOWLEDGED, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
 from isthmus.lab.standard import standard_group
@@ -93,7 +93,7 @@ def test_workers_see_the_same_as_one_process_alone() -> None:
 
 
 def block(first: int, count: int = 1, epoch: int = EPOCH) -> Block:
-    return Block(epoch, first, [Message(0, first + index, b"") for index in range(count)], [])
+    return Block(epoch, first, Segment.of(0, first, [b""] * count), [])
 
 
 def watched(*pdus: tuple[int, LinkPdu], window: int = 4) -> Sometimes:

@@ -9,7 +9,8 @@ import pytest
 
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, incarnation_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
 from isthmus.simulator.network import FRAME_OVERHEAD, HELD_UP, Network
@@ -24,7 +25,7 @@ def network(delay: Delay | None = None, bandwidth: int | None = None, faults: Ne
 
 
 def pdu(payload: int = 100) -> Batch:
-    return Batch(1, 0, 1, [], 0, [Message(0, 1, bytes(payload))])
+    return Batch(1, 0, 1, [], 0, Segment.of(0, 1, [bytes(payload)]))
 
 
 def bits(each: Batch) -> int:

@@ -10,7 +10,8 @@ import pytest
 
 from isthmus.core.endpoint import Member, Outbox
 from isthmus.core.ids import MILLISECOND, Directory, Nanos, ProcessId, ProcessName, incarnation_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.pdu import Pdu
 from isthmus.simulator.checks.sometimes import Sometimes
 from isthmus.simulator.faults.plan import NetworkFaults
@@ -25,7 +26,7 @@ EVERYBODY = (0, 1, 2, 3, 4)
 
 
 def batch(number: int, sender: ProcessId = 0) -> Batch:
-    return Batch(1, sender, number, [], 0, [Message(sender, number, b"x")])
+    return Batch(1, sender, number, [], 0, Segment.of(sender, number, [b"x"]))
 
 
 class Scripted:

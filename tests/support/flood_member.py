@@ -11,7 +11,8 @@ from typing import Self
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment, join, segments_of
 from isthmus.core.wire.group import Ack, LeaveRequest
 from isthmus.core.wire.pdu import Pdu
 
@@ -39,15 +40,15 @@ class FloodMember:
     def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
         first = self.last_seq + 1
         self.last_seq += len(payloads)
-        self.relay([Message(self.id, seq, payload) for seq, payload in enumerate(payloads, first)], now, out)
+        self.relay(segments_of(self.id, first, payloads), now, out)
         return first
 
-    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+    def relay(self, segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
         self.steps += 1
         self.sent += 1
-        batch = Batch(VIEW, self.id, self.sent, [], 0, list(messages))
+        batch = Batch(VIEW, self.id, self.sent, [], 0, join(segments))
         self.unstable.append(batch)
-        self.unstable_messages += len(messages)
+        self.unstable_messages += batch.segment.messages
         out.deliveries.append(batch)
         out.sends.append((self.peers, batch))
         self.retry_at = self.retry_at or now + self.retry
@@ -79,7 +80,7 @@ class FloodMember:
             stable = min(self.acked.values(), default=self.sent)
             while unstable and unstable[0].number <= stable:
                 batch = unstable.pop(0)
-                self.unstable_messages -= len(batch.messages)
+                self.unstable_messages -= batch.segment.messages
                 out.stable.append(batch)
         if not unstable:
             self.retry_at = None

@@ -14,13 +14,15 @@ the number that a join gives it. The words of PDUs are read as they are written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from isthmus.core.endpoint import View
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import MILLISECOND, ProcessId, slot_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Opened, Run, Segment
 from isthmus.core.wire.join import (
     Block,
     Broken,
@@ -45,7 +47,6 @@ from isthmus.core.wire.join import (
     Resume,
 )
 from isthmus.join.gateway import JoinGateway
-from isthmus.join.outgoing import Run
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.topology.plans import plans
@@ -114,12 +115,11 @@ class Names:
             found.append((self.id(origin), int(first), int(last or first) - int(first) + 1))
         return found
 
-    def messages(self, text: str) -> list[Message]:
-        return [
-            Message(origin, seq, b"")
-            for origin, first, count in self.runs(text.split())
-            for seq in range(first, first + count)
-        ]
+    def segment(self, text: str) -> Segment:
+        runs = self.runs(text.split())
+        return Segment.pack(
+            [(origin, seq, b"") for origin, first, count in runs for seq in range(first, first + count)]
+        )
 
     def marks(self, words: Iterable[str]) -> list[tuple[ProcessId, int]]:
         return sorted((origin, first) for origin, first, _ in self.runs(words))
@@ -130,13 +130,13 @@ class Names:
             for origin, first, count in runs
         )
 
-    def show_messages(self, messages: Sequence[Message]) -> str:
+    def show_messages(self, messages: Iterable[Opened]) -> str:
         runs: list[Run] = []
-        for each in messages:
-            if runs and runs[-1][0] == each.origin and runs[-1][1] + runs[-1][2] == each.seq:
-                runs[-1] = (each.origin, runs[-1][1], runs[-1][2] + 1)
+        for origin, seq, _ in messages:
+            if runs and runs[-1][0] == origin and runs[-1][1] + runs[-1][2] == seq:
+                runs[-1] = (origin, runs[-1][1], runs[-1][2] + 1)
             else:
-                runs.append((each.origin, each.seq, 1))
+                runs.append((origin, seq, 1))
         return self.show_runs(runs)
 
     def show_marks(self, marks: Iterable[tuple[ProcessId, int]]) -> str:
@@ -157,8 +157,8 @@ class Names:
         kind, words, more = _read(text)
         if kind == "block":
             first = int(words[1][1:]) if words[1].startswith("#") else 0
-            messages = self.messages(" ".join(words[2 if first else 1 :]))
-            return Block(self.epoch(words[0]), first, messages, self.marks(more["after"]))
+            segment = self.segment(" ".join(words[2 if first else 1 :]))
+            return Block(self.epoch(words[0]), first, segment, self.marks(more["after"]))
         if kind == "confirm":
             return Confirm(self.marks(words))
         epoch = self.epoch(words[0])
@@ -197,9 +197,9 @@ class Names:
 
     def show(self, pdu: LinkPdu | FellowPdu) -> str:
         match pdu:
-            case Block(epoch, first, messages, after):
+            case Block(epoch, first, segment, after):
                 number = f"#{first}" if first else ""
-                parts = ["block", self.show_epoch(epoch), number, self.show_messages(messages)]
+                parts = ["block", self.show_epoch(epoch), number, self.show_messages(segment)]
                 return _join(*parts, after=self.show_marks(after))
             case Progress() | FellowProgress():
                 return f"progress {self.show_epoch(pdu.epoch)} #{pdu.received}"
@@ -276,10 +276,10 @@ class Desk:
 
     def delivers(self, text: str, sender: str = "", number: int = 0) -> list[str]:
         """A batch of the own system; the sender is the origin unless a gateway is named."""
-        messages = self.names.messages(text)
-        sender = sender or self.names.name(messages[0].origin)
+        segment = self.names.segment(text)
+        sender = sender or self.names.name(next(iter(segment.marks)))
         self.batches[sender] = number or self.batches.get(sender, 0) + 1
-        batch = Batch(self.view_number, self.names.id(sender), self.batches[sender], [], 0, messages)
+        batch = Batch(self.view_number, self.names.id(sender), self.batches[sender], [], 0, segment)
         return self._done(self.gateway.delivered, batch)
 
     def view(self, members: str, number: int = 0, cut: Mapping[str, int] | None = None) -> list[str]:
@@ -324,7 +324,7 @@ class Desk:
         show, name = self.names.show, self.names.name
         lines = []
         if self.out.relays:
-            lines.append("relay " + self.names.show_messages(self.out.relays))
+            lines.append("relay " + self.names.show_messages(chain.from_iterable(self.out.relays)))
         lines += [f"finish {name(sender)} {number}" for sender, number in self.out.confirms]
         for destinations, pdu in self.out.to_fellows:
             where = f" of join {pdu.join}" if pdu.join else ""
@@ -362,7 +362,7 @@ class Scene:
         lines: list[str] = getattr(desk, what)(*arguments, **options)
         out, names = desk.out, desk.names
         if out.relays:
-            self.broadcasts[name].append(names.show_messages(out.relays))
+            self.broadcasts[name].append(names.show_messages(chain.from_iterable(out.relays)))
         self.words += [(name, names.name(to), pdu) for destinations, pdu in out.to_fellows for to in destinations]
         for link, pdu in out.links:
             near, far = self.ends[link]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec import Meta, Struct
 
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import (
     Accept,
     Ack,
@@ -30,15 +32,55 @@ from isthmus.core.wire.group import (
 )
 from isthmus.core.wire.pdu import Pdu
 
+MAX_NUMBER = 1 << 62
 LONGEST = 6
 """Of lists and payloads: long enough to have a middle."""
 
 
 def integers(meta: Meta) -> SearchStrategy[int]:
     """Small ones, those at the borders of the format, and everything between."""
-    low, high = int(meta.ge or 0), int(meta.le or 1 << 62)
+    low, high = int(meta.ge or 0), int(meta.le or MAX_NUMBER)
     borders = [each for each in (low, high, 0, 127, 128, 255, 256, 1 << 32) if low <= each <= high]
     return st.integers(low, min(high, 5)) | st.integers(low, high) | st.sampled_from(borders)
+
+
+NUMBERS = integers(Meta(ge=0, le=MAX_NUMBER))
+
+
+@st.composite
+def segments(
+    draw: st.DrawFn,
+    origins: SearchStrategy[int] = NUMBERS,
+    numbers: SearchStrategy[int] = NUMBERS,
+    *,
+    longest: int = LONGEST,
+    most: int = 8,
+) -> Segment:
+    """Up to `most` messages, in runs of any origins, with payloads of one size or not: whatever the wire allows.
+
+    Runs may follow on each other, or begin anywhere (with one of `numbers`); there may be lengths although all of them
+    are equal. `longest` is the most bytes of a payload.
+    """
+    messages = left = draw(st.integers(0, most))
+    whose, lasts, counts = array("Q"), array("Q"), array("I")
+    while left:
+        count = draw(st.integers(1, left))
+        if lasts and lasts[-1] + count <= MAX_NUMBER and draw(st.booleans()):
+            origin, first = whose[-1], lasts[-1] + 1
+        else:
+            origin, first = draw(origins), min(draw(numbers), MAX_NUMBER - count + 1)
+        whose.append(origin)
+        lasts.append(first + count - 1)
+        counts.append(count)
+        left -= count
+    columns = whose.tobytes(), lasts.tobytes(), counts.tobytes()
+    lengths = st.integers(0, longest)
+    if draw(st.booleans()):
+        size = draw(lengths) if messages else 0
+        return Segment(*columns, size, b"", draw(st.binary(min_size=size * messages, max_size=size * messages)))
+    different = draw(st.lists(lengths, min_size=messages, max_size=messages))
+    data = draw(st.binary(min_size=sum(different), max_size=sum(different)))
+    return Segment(*columns, 0, array("I", different).tobytes(), data)
 
 
 def values(kind: Any, meta: Meta | None = None) -> SearchStrategy[Any]:
@@ -65,6 +107,8 @@ def values(kind: Any, meta: Meta | None = None) -> SearchStrategy[Any]:
         return st.text(max_size=LONGEST)
     if kind is type(None):
         return st.none()
+    if kind is Segment:
+        return segments()
     assert issubclass(kind, Struct), f"no strategy for a field of type {kind}"
     hints = get_type_hints(kind, include_extras=True)
     return st.builds(kind, *(values(hints[name]) for name in kind.__struct_fields__))
@@ -84,7 +128,7 @@ def group_kinds(
 ) -> dict[type, SearchStrategy[Pdu]]:
     """The PDUs of the group layer, one strategy per kind, for a group whose ids and numbers look like this."""
     proposals = st.builds(Proposal, groups, groups, vectors)
-    messages = st.lists(st.builds(Message, processes, counts, st.binary(max_size=3)), max_size=2)
+    messages = segments(processes, counts, longest=3, most=2)
     departed = st.lists(st.tuples(processes, counts), max_size=3)
     return {
         Batch: st.builds(Batch, views, processes, counts, vectors, counts, messages),

@@ -92,7 +92,10 @@ class Flood:
     def payloads(self, member: int, sender: ProcessId) -> list[bytes]:
         """What one member has delivered of one sender."""
         return [
-            message.payload for batch in self.delivered[member] if batch.sender == sender for message in batch.messages
+            payload
+            for batch in self.delivered[member]
+            if batch.sender == sender
+            for payload in batch.segment.payloads()
         ]
 
 

@@ -18,16 +18,16 @@ from isthmus.trace.reader import read_trace
 WRITER = """
 import sys
 from isthmus.core.ids import Directory, ProcessName
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment
 from isthmus.trace.writer import open_log
 
 names = Directory([ProcessName("madrid", "p1")])
 log = open_log(sys.argv[1], sys.argv[2], "r1", "madrid", "p1", "app", names, flush_rows=int(sys.argv[3]))
 log.event("start", 0)
 for batch in range(20_000):
-    messages = [Message(0, batch * 25 + number, b"payload") for number in range(1, 26)]
-    log.messages("send", batch, messages, 0)
-    log.messages("deliver", batch, messages, 0)
+    segment = Segment.of(0, batch * 25 + 1, [b"payload"] * 25)
+    log.messages("send", batch, segment, 0)
+    log.messages("deliver", batch, segment, 0)
     if batch % 100 == 0:
         log.flush()
         print(log.next_index, flush=True)

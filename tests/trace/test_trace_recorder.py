@@ -5,14 +5,15 @@ from __future__ import annotations
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox, Staged, View
 from isthmus.core.ids import Directory, ProcessName
-from isthmus.core.message import Addressed, Batch, Message
+from isthmus.core.message import Addressed, Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import Hop
 from isthmus.trace.recorder import Recorder
 from isthmus.trace.schema import Event, problem
 from isthmus.trace.writer import MemorySink, ProcessLog
 
 NAMES = Directory([ProcessName("madrid", "p1"), ProcessName("madrid", "p2")])
-BATCH = Batch(1, 1, 3, [4, 2], 2, [Message(1, 7, b"seven"), Message(1, 8, b"eight")])
+BATCH = Batch(1, 1, 3, [4, 2], 2, Segment.of(1, 7, [b"seven", b"eight"]))
 LETTER = Addressed(1, 9, b"nine", (0,))
 NOW = 5
 
@@ -82,7 +83,8 @@ def test_a_hold_says_what_it_waits_for() -> None:
 
 
 def test_what_is_carried_names_the_link_or_else_the_next_process() -> None:
-    rows = Recorded().step(carried=[Carried("transfer", 3, [LETTER]), Carried("transfer", 0, [LETTER], 1)])
+    carried = Segment.of(LETTER.origin, LETTER.seq, [LETTER.payload])
+    rows = Recorded().step(carried=[Carried("transfer", 3, carried), Carried("transfer", 0, carried, 1)])
     assert [row.peer for row in rows] == ["link 3", "madrid/p2"]
 
 

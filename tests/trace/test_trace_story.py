@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.core.ids import MILLISECOND, Directory, ProcessName
-from isthmus.core.message import Message
+from isthmus.core.segment import EMPTY, Segment, join
 from isthmus.trace.reader import Trace, read_trace
 from isthmus.trace.schema import TraceError
 from isthmus.trace.story import tell
@@ -23,8 +23,8 @@ NAMES = Directory(
         ProcessName("valencia", "p3"),
     ]
 )
-CAUSE = Message(0, 1, b"cause")
-EFFECT = Message(1, 1, b"effect")
+CAUSE = Segment.of(0, 1, [b"cause"])
+EFFECT = Segment.of(1, 1, [b"effect"])
 
 
 @pytest.fixture
@@ -35,17 +35,17 @@ def trace(tmp_path: Path) -> Trace:
         role = "gateway" if name.process == "g1" else "app"
         logs[str(name)] = open_log(tmp_path, "jsonl", "r1", *name, role, NAMES)  # type: ignore[arg-type]
         logs[str(name)].event("start", number)
-    logs["madrid/p1"].messages("send", 0, [CAUSE], 0)
-    logs["madrid/p1"].messages("deliver", 0, [CAUSE, EFFECT], 8)
-    logs["madrid/p2"].messages("deliver", MILLISECOND, [CAUSE], 8)
-    logs["madrid/p2"].messages("send", MILLISECOND, [EFFECT], 0)
-    logs["madrid/p2"].messages("deliver", MILLISECOND, [EFFECT], 8)
-    logs["madrid/g1"].messages("transfer", 2 * MILLISECOND, [EFFECT], 12, peer="valencia/g1")
-    logs["valencia/p1"].messages("hold", 5 * MILLISECOND, [EFFECT], 8, peer="madrid/p1", note="its cause is not here")
-    logs["valencia/p1"].messages("deliver", 9 * MILLISECOND, [CAUSE, EFFECT], 8)
-    logs["valencia/p2"].messages("deliver", 9 * MILLISECOND, [EFFECT, CAUSE], 8)
+    logs["madrid/p1"].messages("send", 0, CAUSE, 0)
+    logs["madrid/p1"].messages("deliver", 0, join([CAUSE, EFFECT]), 8)
+    logs["madrid/p2"].messages("deliver", MILLISECOND, CAUSE, 8)
+    logs["madrid/p2"].messages("send", MILLISECOND, EFFECT, 0)
+    logs["madrid/p2"].messages("deliver", MILLISECOND, EFFECT, 8)
+    logs["madrid/g1"].messages("transfer", 2 * MILLISECOND, EFFECT, 12, peer="valencia/g1")
+    logs["valencia/p1"].messages("hold", 5 * MILLISECOND, EFFECT, 8, peer="madrid/p1", note="its cause is not here")
+    logs["valencia/p1"].messages("deliver", 9 * MILLISECOND, join([CAUSE, EFFECT]), 8)
+    logs["valencia/p2"].messages("deliver", 9 * MILLISECOND, join([EFFECT, CAUSE]), 8)
     logs["valencia/p3"].event("crash", 3 * MILLISECOND)
-    logs["madrid/p2"].messages("stable", 20 * MILLISECOND, [EFFECT], 0)
+    logs["madrid/p2"].messages("stable", 20 * MILLISECOND, EFFECT, 0)
     for whose, log in logs.items():
         if whose not in ("valencia/p2", "valencia/p3"):
             log.event("end", 30 * MILLISECOND)
@@ -102,7 +102,7 @@ def test_what_is_no_message_id_is_told_how_to_be_one(trace: Trace, text: str) ->
 def test_each_run_that_has_the_message_is_a_chapter(tmp_path: Path) -> None:
     for run in ("r1", "r2", "r3"):
         with open_log(tmp_path, "jsonl", run, "madrid", "p1", "app", NAMES) as log:
-            log.messages("send", 0, [] if run == "r3" else [CAUSE], 0)
+            log.messages("send", 0, EMPTY if run == "r3" else CAUSE, 0)
             log.event("end", 0)
     story = tell(read_trace(tmp_path), "madrid/p1/1")
     assert [chapter.run for chapter in story.chapters] == ["r1", "r2"]
@@ -111,7 +111,7 @@ def test_each_run_that_has_the_message_is_a_chapter(tmp_path: Path) -> None:
 
 def test_a_message_without_its_send_row_still_has_a_story(tmp_path: Path) -> None:
     with open_log(tmp_path, "jsonl", "r1", "madrid", "p2", "app", NAMES) as log:
-        log.messages("deliver", 0, [CAUSE], 0, destinations=("madrid/p2", "valencia/p9"))
+        log.messages("deliver", 0, CAUSE, 0, destinations=("madrid/p2", "valencia/p9"))
     lines = tell(read_trace(tmp_path), "madrid/p1/1").lines()
     assert lines[1].startswith("no row says that it was sent")
     assert any(line.split() == ["valencia/p9", "never", "not", "in", "the", "trace"] for line in lines)
@@ -119,5 +119,5 @@ def test_a_message_without_its_send_row_still_has_a_story(tmp_path: Path) -> Non
 
 def test_only_a_gateway_saw_it(tmp_path: Path) -> None:
     with open_log(tmp_path, "jsonl", "r1", "madrid", "g1", "gateway", NAMES) as log:
-        log.messages("transfer", 0, [CAUSE], 0, peer="valencia/g1")
+        log.messages("transfer", 0, CAUSE, 0, peer="valencia/g1")
     assert "madrid/g1 (gateway)" in tell(read_trace(tmp_path), "madrid/p1/1").lines()[-1]

@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from msgspec import structs
 
 from isthmus.core.ids import Directory, ProcessName, incarnation_of
-from isthmus.core.message import Message
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import COLUMNS, Event, TraceError
 from isthmus.trace.writer import JsonlSink, MemorySink, ParquetSink, ProcessLog, TraceFormat, open_log
@@ -20,8 +22,8 @@ NAMES = Directory([ProcessName("madrid", "p1"), ProcessName("madrid", "p2"), Pro
 FORMATS: list[TraceFormat] = ["jsonl", "parquet"]
 
 
-def batch(origin: int, first: int, count: int, payload: bytes = b"payload") -> list[Message]:
-    return [Message(origin, first + offset, payload) for offset in range(count)]
+def batch(origin: int, first: int, count: int, payload: bytes = b"payload") -> Segment:
+    return Segment.of(origin, first, [payload] * count)
 
 
 def record_a_bit_of_everything(log: ProcessLog) -> None:
@@ -121,18 +123,20 @@ def test_memory_is_bounded_by_rows_and_by_the_payloads_that_are_kept_alive() -> 
 
 
 def test_recording_a_batch_does_not_look_at_its_messages() -> None:
-    class Unread(list[Message]):
-        def __iter__(self) -> object:  # type: ignore[override]
+    class Unread(Segment, frozen=True):
+        def unread(self) -> NoReturn:
             raise AssertionError("expanded too early")
 
+        __iter__ = runs = ids = sizes = payloads = unread
+
     log = ProcessLog(MemorySink(), "r1", "madrid", "p1", "app", NAMES)
-    log.messages("deliver", 0, Unread(batch(0, 1, 32)), 0)
+    log.messages("deliver", 0, Unread(*structs.astuple(batch(0, 1, 32))), 0)
     assert log.next_index == 32
 
 
 def test_an_empty_batch_leaves_no_trace() -> None:
     log = ProcessLog(MemorySink(), "r1", "madrid", "p1", "app", NAMES)
-    log.messages("deliver", 0, [], 0)
+    log.messages("deliver", 0, EMPTY, 0)
     assert log.next_index == 0
 
 

@@ -43,5 +43,7 @@ def _summary(pdu: Pdu) -> dict[str, object]:
     for name in pdu.__struct_fields__:
         fields[name] = getattr(pdu, name)
     if isinstance(pdu, Batch):
-        fields["messages"] = [f"{message.origin}:{message.seq} ({len(message.payload)} B)" for message in pdu.messages]
+        del fields["segment"]
+        described = zip(pdu.segment.ids(), pdu.segment.sizes(), strict=True)
+        fields["messages"] = [f"{origin}:{seq} ({size} B)" for (origin, seq), size in described]
     return {name: msgspec.to_builtins(value) for name, value in fields.items()}

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, duration_of, fail, out, print_json, rate_of, table
 from isthmus.core.ids import MILLISECOND
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.core.units import format_duration, format_rate
 from isthmus.planner.forecast import DirectionForecast, Forecast, JoinForecast, forecast, load_of
 from isthmus.planner.kinds import KINDS

@@ -144,9 +144,9 @@ class Lines(Broadcasting):
 
     def take(self, here: ProcessId, batch: Batch) -> None:
         super().take(here, batch)
-        for message in batch.messages:
-            text = message.payload.decode(errors="replace")
-            out.print(f"{self.site.names.name(message.origin)}/{message.seq} {text}", markup=False)
+        for origin, seq, payload in batch.segment:
+            text = payload.decode(errors="replace")
+            out.print(f"{self.site.names.name(origin)}/{seq} {text}", markup=False)
 
 
 async def _send_lines(driver: MemberDriver) -> None:

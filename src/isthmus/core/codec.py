@@ -11,18 +11,27 @@ gives PDUs whose every field is within its bounds, or raises `FrameError` and no
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import Hop
+from isthmus.core.wire.join import Block
 from isthmus.core.wire.pdu import Pdu
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME = 32 << 20
 """Bytes of one frame after its length. Senders split batches long before (`BatchLimits`)."""
 
+LARGE = 8 << 10
+"""Bytes of payload that are worth a buffer of their own."""
+
 _HEADER = struct.Struct(">IB")
+_ARRAY = 0x90
+_BYTES_TAG = 0xC6
+_BYTES = struct.Struct(">BI")
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Pdu] = msgspec.msgpack.Decoder(Pdu)
 
@@ -32,11 +41,41 @@ class FrameError(ValueError):
 
 
 def encode(pdu: Pdu) -> bytes:
-    """One whole frame. A multicast is encoded once and the same bytes go to every peer."""
-    body = _encoder.encode(pdu)
-    if len(body) >= MAX_FRAME:
-        raise FrameError(f"a {type(pdu).__name__} of {len(body)} bytes is larger than a frame may be ({MAX_FRAME})")
-    return _HEADER.pack(len(body) + 1, VERSION) + body
+    """One whole frame."""
+    return b"".join(buffers_of(pdu))
+
+
+def buffers_of(pdu: Pdu) -> Sequence[bytes]:
+    """One whole frame, to be written buffer by buffer. A multicast is encoded once and goes to every peer.
+
+    The payloads of a large batch or block are not copied: 0.1 to 0.2 ns per byte, which is 40 µs of 256 KiB.
+    """
+    if isinstance(pdu, Batch) and pdu.segment.payload_bytes >= LARGE:
+        before = ("batch", pdu.view, pdu.sender, pdu.number, pdu.stamp, pdu.safe)
+        body = _around(before, pdu.segment)
+    elif isinstance(pdu, Block) and pdu.segment.payload_bytes >= LARGE:
+        body = _around(("block", pdu.epoch, pdu.first), pdu.segment, pdu.after)
+    else:
+        body = [_encoder.encode(pdu)]
+    size = sum(map(len, body))
+    if size >= MAX_FRAME:
+        raise FrameError(f"a {type(pdu).__name__} of {size} bytes is larger than a frame may be ({MAX_FRAME})")
+    body[0] = _HEADER.pack(size + 1, VERSION) + body[0]
+    return body
+
+
+def _around(before: tuple[object, ...], segment: Segment, *after: object) -> list[bytes]:
+    """A PDU as MessagePack, around the payloads of the segment in it. Arrays this short have a header of one byte."""
+    columns = segment.origins, segment.lasts, segment.counts, segment.size, segment.lengths
+    head = [
+        bytes((_ARRAY | len(before) + 1 + len(after),)),
+        _encoder.encode(before)[1:],
+        bytes((_ARRAY | len(columns) + 1,)),
+        _encoder.encode(columns)[1:],
+        _BYTES.pack(_BYTES_TAG, segment.payload_bytes),
+    ]
+    tail = [b"".join(map(_encoder.encode, after))] if after else []
+    return [b"".join(head), segment.data, *tail]
 
 
 def body_of(pdu: Pdu | Hop) -> bytes:

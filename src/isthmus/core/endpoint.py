@@ -15,7 +15,8 @@ from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch, Message
+from isthmus.core.message import Addressed, Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import Hop
 from isthmus.core.wire.join import LinkPdu
 from isthmus.core.wire.pdu import Pdu
@@ -62,7 +63,7 @@ class Carried(NamedTuple):
 
     event: Literal["transfer", "accept", "sequence"]
     link: LinkId
-    messages: Sequence[Message]
+    segment: Segment
     peer: ProcessId | None = None
 
 
@@ -169,8 +170,8 @@ class Member(Endpoint, Protocol):
         `credit` keep that bounded.
         """
 
-    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
-        """Broadcast messages that were born elsewhere, under the ids that they have."""
+    def relay(self, segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
+        """Broadcast messages that were born elsewhere, back to back, under the ids that they have."""
 
     def credit(self) -> int:
         """How many more messages fit now. 0 is back-pressure: some live member is behind."""

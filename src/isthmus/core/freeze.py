@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-_ATOMS = (int, str, bytes, bool, float, type(None))
+from isthmus.core.segment import Segment
+
+_ATOMS = (int, str, bytes, bool, float, type(None), Segment)
 _slots_of: dict[type, frozenset[str]] = {}
 
 

@@ -16,8 +16,9 @@ from typing import Protocol, Self
 
 from isthmus.core.endpoint import Carried, Destinations, View
 from isthmus.core.ids import LinkId, Nanos, ProcessId
-from isthmus.core.message import Batch, Message
-from isthmus.core.wire.join import FellowPdu, LinkPdu
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
+from isthmus.core.wire.join import BLOCK_BYTES, FellowPdu, LinkPdu
 
 
 class GatewayOutbox:
@@ -34,7 +35,7 @@ class GatewayOutbox:
 
     def __init__(self) -> None:
         self.carried: list[Carried] = []
-        self.relays: list[Message] = []
+        self.relays: list[Segment] = []
         self.confirms: list[tuple[ProcessId, int]] = []
         self.to_fellows: list[tuple[Destinations, FellowPdu]] = []
         self.links: list[tuple[LinkId, LinkPdu]] = []
@@ -72,7 +73,8 @@ class Gateway(Protocol):
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
         """Nothing has come over the link for so long that others should take its part."""
 
-    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None: ...
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
+        """A link has little left to send. A block for it should have at most `room` bytes of payload."""
 
     def wake(self, now: Nanos, out: GatewayOutbox) -> None: ...
 

@@ -3,8 +3,8 @@
 A **message** is what an application sends; its id is stamped once by the process where it was born and is kept
 by every re-broadcast. A **batch** is the unit in which one system moves messages: the messages that a process
 broadcast back to back, under one number of that process's stream and one ordering stamp. One stamp per batch
-instead of one per message is what lets a Python process deliver millions of messages a second: everything that
-the ordering decides, it decides once per batch.
+instead of one per message, and one segment (`core/segment.py`) instead of an object per message, is what lets a Python
+process deliver millions of messages a second: everything that the ordering decides, it decides once per batch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-MAX_PAYLOAD = 1 << 20
-"""Bytes of one payload. A larger one is refused at `send`."""
+from isthmus.core.segment import MAX_ENVELOPE, MAX_PAYLOAD, Segment
 
-MAX_ENVELOPE = 128 << 10
-"""What a protocol may put around a payload: addresses, and where it comes from. More is a malformed frame."""
-
-MAX_BATCH_MESSAGES = 4096
 MAX_MEMBERS = 4096
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 62))]
@@ -27,17 +22,12 @@ Payload = Annotated[bytes, Meta(max_length=MAX_PAYLOAD + MAX_ENVELOPE)]
 Vector = Annotated[list[Number], Meta(max_length=2 * MAX_MEMBERS)]
 
 
-class Message(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """One application message. `origin` and `seq` are its id."""
+class Addressed(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """A message that is for some processes only; it carries the list of them. `origin` and `seq` are its id."""
 
     origin: Number
     seq: Number
     payload: Payload
-
-
-class Addressed(Message, frozen=True, gc=False):
-    """A message that is for some processes only; it carries the list of them."""
-
     destinations: Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
 
 
@@ -60,4 +50,4 @@ class Batch(Struct, frozen=True, gc=False, array_like=True, tag="batch", forbid_
     number: Number
     stamp: Vector
     safe: Number
-    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    segment: Segment

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from isthmus.core.ids import LinkId, ProcessId
-from isthmus.core.message import Message
+from isthmus.core.segment import Opened
 from isthmus.core.wire.join import Block, Confirm, Resume
 from isthmus.explorer.step import NOBODY, Effect, PduNumber, StepEvent
 
@@ -80,7 +80,7 @@ class _Teller:
         tag = str(pdu.__struct_config__.tag)
         if isinstance(pdu, Block):
             numbers = f" number {pdu.first}" if pdu.first else ""
-            return f"block{numbers} ({self._messages(pdu.messages)}){_epoch(pdu.epoch)}"
+            return f"block{numbers} ({self._messages(pdu.segment)}){_epoch(pdu.epoch)}"
         fields = []
         for field in pdu.__struct_fields__:
             value = getattr(pdu, field)
@@ -100,7 +100,7 @@ class _Teller:
     def _marks(self, marks: Iterable[tuple[ProcessId, int]]) -> str:
         return " ".join(f"{self._name(origin)}/{seq}" for origin, seq in marks) or "nothing"
 
-    def _messages(self, messages: Iterable[Message]) -> str:
+    def _messages(self, messages: Iterable[Opened]) -> str:
         return ", ".join(self._world.ledger.name(message) for message in messages)
 
     def _name(self, process: ProcessId) -> str:

@@ -18,7 +18,7 @@ from itertools import product
 from typing import NamedTuple, TypeVar
 
 from isthmus.core.endpoint import OrderName
-from isthmus.core.message import Message
+from isthmus.core.segment import Opened
 from isthmus.explorer.scenario import Ledger
 
 Item = TypeVar("Item")
@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 class SentBatch(NamedTuple):
     """A batch. `past` (causal order only) is how many batches of each member its sender had delivered before."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[Opened, ...]
     past: tuple[int, ...]
     view: int
 
@@ -90,7 +90,7 @@ class OrderedBroadcast:
 
     # Broadcast and delivery
 
-    def broadcast(self, state: SystemState, member: int, messages: tuple[Message, ...]) -> SystemState:
+    def broadcast(self, state: SystemState, member: int, messages: tuple[Opened, ...]) -> SystemState:
         past = state.delivered[member] if self.order == "causal" else ()
         stream = (*state.streams[member], SentBatch(messages, past, len(state.cuts)))
         return state._replace(

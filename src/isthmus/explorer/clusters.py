@@ -87,7 +87,7 @@ class ClusterWorld(AddressedWorld[MessageRelay, Hop]):
                 out.addressed.append(own)
         machine.invariants()
         delivered = tuple(each.message.seq - 1 for each in out.addressed)
-        relayed = tuple(message.seq - 1 for each in out.carried for message in each.messages)
+        relayed = tuple(seq - 1 for each in out.carried for _, seq in each.segment.ids())
         return ProcessReaction(self._keep(place, machine), delivered, relayed, tuple(hops))
 
     def _judge_send(self, judge: ClusterJudge, sender: ProcessId, number: int, reaction: ProcessReaction) -> None:

@@ -43,7 +43,7 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
         return ProcessReaction(
             self._keep(place, machine),
             tuple(each.message.payload[0] for each in out.addressed),
-            tuple(message.payload[0] for each in out.carried for message in each.messages),
+            tuple(payload[0] for each in out.carried for payload in each.segment.payloads()),
             items,
         )
 
@@ -54,7 +54,7 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
         what = type(frame.pdu).__name__.lower()
         pdu = frame.pdu.batch if isinstance(frame.pdu, Parcel) else frame.pdu
         if isinstance(pdu, Batch):
-            found = [unpack(packed) for packed in pdu.messages]
+            found = [unpack(packed) for packed in pdu.segment]
             what = ", ".join(self.text(message.payload[0]) for message in found if message is not None) or what
         return f"{what} from {self.name(source)} in {inside}"
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import Directory, ProcessId
-from isthmus.core.message import Message
+from isthmus.core.segment import Opened
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import Stability
 
@@ -75,23 +75,23 @@ class Ledger:
         self._bits = {each: 1 << place for place, each in enumerate(self._ids)}
         self.everything = (1 << len(self._ids)) - 1
 
-    def bit(self, message: Message) -> int:
+    def bit(self, message: Opened) -> int:
         """0 for a message that no scenario sends."""
-        return self._bits.get((message.origin, message.seq), 0)
+        return self._bits.get(message[:2], 0)
 
-    def mask(self, messages: Iterable[Message]) -> int:
+    def mask(self, messages: Iterable[Opened]) -> int:
         found = 0
         for message in messages:
             found |= self.bit(message)
         return found
 
-    def stamp(self, sender: ProcessId, seq: int, seen: int, sent: int) -> Message:
+    def stamp(self, sender: ProcessId, seq: int, seen: int, sent: int) -> Opened:
         """A new message of a process that has delivered `seen` and sent `sent`. FIFO order knows no other causes."""
         causes = sent if self.promise == "fifo" else seen | sent
-        return Message(sender, seq, causes.to_bytes(CAUSES_BYTES, "big"))
+        return sender, seq, causes.to_bytes(CAUSES_BYTES, "big")
 
-    def causes(self, message: Message) -> int:
-        return int.from_bytes(message.payload, "big")
+    def causes(self, message: Opened) -> int:
+        return int.from_bytes(message[2], "big")
 
     def origins(self) -> Iterator[tuple[ProcessId, int]]:
         """Each message's sender, with its bit."""
@@ -105,8 +105,9 @@ class Ledger:
         origin, seq = self._ids[bit.bit_length() - 1]
         return f"{self._directory.name(origin)}/{seq}"
 
-    def name(self, message: Message) -> str:
-        return f"{self._directory.name(message.origin)}/{message.seq}"
+    def name(self, message: Opened) -> str:
+        origin, seq, _ = message
+        return f"{self._directory.name(origin)}/{seq}"
 
 
 def first_of(mask: int) -> int:

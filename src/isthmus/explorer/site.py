@@ -7,7 +7,7 @@ reaction to each PDU that comes off a link. Gateways are forked, called and pict
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,8 @@ import msgspec
 from isthmus.core.endpoint import View
 from isthmus.core.gateway import Gateway, GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.join import Block, FellowPdu, LinkPdu
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.idle import is_idle, is_void
@@ -59,7 +60,7 @@ class GatewayReaction(NamedTuple):
     """What a gateway does with one input. `failure` is not empty when its code or its invariants gave way."""
 
     gateway: int
-    relays: tuple[Message, ...]
+    relays: tuple[Opened, ...]
     confirms: tuple[tuple[ProcessId, int], ...]
     to_fellows: tuple[tuple[ProcessId, PduNumber], ...]
     links: tuple[tuple[LinkId, PduNumber], ...]
@@ -347,7 +348,7 @@ class ExploredSite:
             call(*arguments, now, out)
             to_fellows = tuple((target, self.pdus.of(pdu)) for targets, pdu in out.to_fellows for target in targets)
             links = tuple((link, self.pdus.of(pdu)) for link, pdu in out.links)
-            relays, confirms = tuple(out.relays), tuple(out.confirms)
+            relays, confirms = tuple(chain.from_iterable(out.relays)), tuple(out.confirms)
             # Emptied before the picture is taken: a gateway may have kept it, and what was in it is not state.
             out.clear()
             if self._keeps_the_rules:
@@ -359,7 +360,7 @@ class ExploredSite:
 
     def batch(self, system: SystemState, sender: int, place: int) -> Batch:
         sent = system.streams[sender][place]
-        return Batch(sent.view + 1, self.ids[sender], place + 1, [], 0, list(sent.messages))
+        return Batch(sent.view + 1, self.ids[sender], place + 1, [], 0, Segment.pack(sent.messages))
 
     def drops(self, pdu: PduNumber) -> bool:
         return self._drops_idle and is_idle(self.pdus[pdu])

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.endpoint import View
-from isthmus.core.message import Message
+from isthmus.core.segment import Opened
 from isthmus.explorer.broadcast import SystemState, put
 from isthmus.explorer.scenario import first_of
 from isthmus.explorer.step import END, NOBODY, BrokenPromise, Direction, Effect, PduNumber, Step, StepEvent
@@ -217,7 +217,7 @@ class Work:
 
     # Judgement
 
-    def _broadcast(self, rank: int, messages: tuple[Message, ...]) -> None:
+    def _broadcast(self, rank: int, messages: tuple[Opened, ...]) -> None:
         site = self.site
         before, everything = site.rules.before(self.system, rank), site.rules.everything(self.system)
         self.system = site.rules.broadcast(self.system, rank, messages)
@@ -233,7 +233,7 @@ class Work:
             before |= bit
             everything |= bit
 
-    def _judge_broadcast(self, rank: int, message: Message, before: int) -> None:
+    def _judge_broadcast(self, rank: int, message: Opened, before: int) -> None:
         """Some process may deliver it now. It had better have its causes, or be bound to get them before."""
         site, system = self.site, self.system
         wrong: list[tuple[list[int], int, int]] = []
@@ -276,7 +276,7 @@ class Work:
             if ledger.mask(sent.messages) & bit
         ][:1]
 
-    def _judge_delivery(self, process: int, messages: tuple[Message, ...]) -> None:
+    def _judge_delivery(self, process: int, messages: tuple[Opened, ...]) -> None:
         ledger = self.site.ledger
         seen = self.system.seen[process]
         for message in messages:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
-from isthmus.core.message import Message
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Segment
 from isthmus.core.wire.join import (
+    BLOCK_BYTES,
     Block,
     FellowAssign,
     FellowBroken,
@@ -27,7 +28,7 @@ from isthmus.core.wire.join import (
     Open,
 )
 from isthmus.join.half import Half
-from isthmus.join.outgoing import Outstanding, Run, beyond
+from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import Recovered
 from isthmus.join.share import SHARES, Share
@@ -97,18 +98,22 @@ class Export(Half):
             return fellow == self.leader
         return slot_of(fellow) == epoch & (FIRST_EPOCH - 1)
 
+    def goes_out(self, origin: ProcessId) -> bool:
+        """Whether the messages of an origin go out by this join."""
+        return slot_of(origin) in self.plan.exported
+
     def is_mine(self, link: LinkId) -> bool:
         return link in self._my_links
 
     # What happens at this gateway
 
-    def delivered(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
+    def delivered(self, segment: Segment, out: GatewayOutbox) -> None:
         """The own system delivered these, and they go out by this join."""
         # What was delivered here only after the epoch began may have been over there before.
-        runs = list(beyond(self.outstanding.final, self.outstanding.add(messages)))
-        if runs and not self.opening:
+        fresh = self.outstanding.add(segment).beyond(self.outstanding.final)
+        if fresh and not self.opening:
             self._out = out
-            self.share.add(runs)
+            self.share.add(fresh)
 
     def came_in(self, marks: Mapping[ProcessId, int]) -> None:
         """The own system delivered messages of the far side: whatever goes out from now on may be an answer to them."""
@@ -149,9 +154,9 @@ class Export(Half):
             out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, False)))
             self.renew(now, out)
 
-    def link_ready(self, link: LinkId, out: GatewayOutbox) -> None:
+    def link_ready(self, link: LinkId, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
         self._out = out
-        self.share.ready(link)
+        self.share.ready(link, room)
 
     def wake(self, now: Nanos, out: GatewayOutbox) -> None:
         if self.opening and self._retry_at is not None and now >= self._retry_at:
@@ -232,7 +237,7 @@ class Export(Half):
         for link in sorted(unspent):
             self.share.ready(link)
 
-    def catch_up(self, pdu: FellowState, earlier: list[Message], now: Nanos, out: GatewayOutbox) -> None:
+    def catch_up(self, pdu: FellowState, earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox) -> None:
         """What a fellow has kept from before our time. Only now can our links be of use."""
         self.outstanding.confirm(pdu.confirmed)
         self.outstanding.add_earlier(earlier)
@@ -283,38 +288,39 @@ class Export(Half):
     def on_free(self, pdu: FellowFree, out: GatewayOutbox) -> None:
         if self.leads and pdu.epoch == self.epoch and not self.opening:
             self._out = out
-            self.share.ready(pdu.link)
+            self.share.ready(pdu.link, pdu.room)
 
     def on_assign(self, source: ProcessId, pdu: FellowAssign, out: GatewayOutbox) -> None:
-        if pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
+        fits = sum(count for _, _, count in pdu.runs) <= MAX_SEGMENT_MESSAGES
+        if fits and pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
             self._out = out
             self.share.assigned(pdu.link, pdu.first, pdu.runs)
 
     # What a share can have done
 
-    def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
+    def put(self, link: LinkId, first: int, segment: Segment) -> None:
         assert self._out is not None
         if link in self._void:
             # Nothing went onto the link, so it will not say again that it is ready.
             self._unspent.add(link)
             return
-        messages = self.outstanding.messages(runs)
-        self._out.carried.append(Carried("transfer", link, messages))
+        self._out.carried.append(Carried("transfer", link, segment))
         after = sorted(self._not_named[link].items()) if first else []
         self._not_named[link].clear()
-        self._out.links.append((link, Block(self.epoch, first, messages, after)))
+        self._out.links.append((link, Block(self.epoch, first, segment, after)))
 
-    def assign(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
+    def assign(self, link: LinkId, first: int, segment: Segment) -> None:
         assert self._out is not None
         near = next(end.near for end in self.plan.links if end.link == link)
         carrier = next((fellow for fellow in self.fellows if slot_of(fellow) == near), None)
         if carrier is not None:
-            self._out.carried.append(Carried("sequence", link, self.outstanding.messages(runs)))
-            self._out.to_fellows.append(((carrier,), FellowAssign(self.plan.join, self.epoch, first, link, list(runs))))
+            self._out.carried.append(Carried("sequence", link, segment))
+            runs = list(segment.runs())
+            self._out.to_fellows.append(((carrier,), FellowAssign(self.plan.join, self.epoch, first, link, runs)))
 
-    def offer(self, link: LinkId) -> None:
+    def offer(self, link: LinkId, room: int) -> None:
         assert self._out is not None
-        self._out.to_fellows.append(((self.sequencer,), FellowFree(self.plan.join, self.epoch, link)))
+        self._out.to_fellows.append(((self.sequencer,), FellowFree(self.plan.join, self.epoch, link, room)))
 
     def invariants(self) -> None:
         self.outstanding.invariants()

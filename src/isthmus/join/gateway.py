@@ -15,8 +15,10 @@ from isthmus.core.endpoint import View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.join import (
+    BLOCK_BYTES,
     Block,
     Broken,
     Confirm,
@@ -83,7 +85,7 @@ class JoinGateway:
         }
         self._first_view: int | None = None if joining else 1
         self._base: dict[ProcessId, int] = {}
-        self._past: dict[int, list[Message]] = {}
+        self._past: dict[int, list[Segment]] = {}
         self._complete_states: dict[int, FellowState] = {}
         self._novices: dict[int, set[ProcessId]] = {join: set() for join in self.exports}
         self._too_early: list[tuple[ProcessId, Sequence[FellowPdu]]] = []
@@ -98,7 +100,7 @@ class JoinGateway:
             self.imports[join].go_on_from(recovered)
         self._members = tuple(members)
         self._settled_marks = SettledMarks(recovered.done) if keeping else None
-        self._replay = Replay(owner, self._everybody, recovered) if recovered.messages else None
+        self._replay = Replay(owner, self._everybody, recovered) if recovered.segments else None
 
     @property
     def is_caught_up(self) -> bool:
@@ -113,25 +115,26 @@ class JoinGateway:
     # The own system
 
     def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
+        segment = batch.segment
         if self._settled_marks is not None:
-            self._settled_marks.delivered(batch.sender, batch.number, batch.messages)
+            self._settled_marks.delivered(batch.sender, batch.number, segment.marks)
         if self._replay is not None:
-            self._replay.delivered(batch.messages)
+            self._replay.delivered(segment.marks)
         needs: list[tuple[Export, ProcessId, int]] = []
         for join, export in self.exports.items():
-            exported = export.plan.exported
-            going = [message for message in batch.messages if slot_of(message.origin) in exported]
+            going = segment.only(export.goes_out)
             if going:
                 # Only the origin's own stream waits for the far side. What a gateway broadcast waits nowhere: its
                 # stream mixes messages of all joins, and two systems would wait for each other for ever.
-                needs += [(export, origin, seq) for origin, seq in _last_of_each(going) if origin == batch.sender]
+                if batch.sender in going.marks:
+                    needs.append((export, batch.sender, going.marks[batch.sender]))
                 export.delivered(going, out)
             imports = self.imports[join]
             if going:
                 imports.went_out(out)
-            coming = [message for message in batch.messages if slot_of(message.origin) in imports.plan.imported]
+            coming = segment.only(imports.comes_in)
             if coming:
-                export.came_in(dict(_last_of_each(coming)))
+                export.came_in(coming.marks)
                 imports.delivered(batch.sender, batch.number, coming, out)
         self._unfinished.setdefault(batch.sender, deque()).append((batch.number, needs))
         self._finish(batch.sender, out)
@@ -179,15 +182,15 @@ class JoinGateway:
     def _state(self, join: int, view: View) -> Iterator[FellowState]:
         """One join as it stands, for a gateway that has just come, in pieces that fit a frame."""
         export, imports = self.exports[join], self.imports[join]
-        pieces = cut_into_blocks(list(export.outstanding.after({})), export.outstanding) or [[]]
-        for index, runs in enumerate(pieces, 1):
+        pieces = list(cut_into_blocks(list(export.outstanding.after({})))) or [EMPTY]
+        for index, piece in enumerate(pieces, 1):
             yield FellowState(
                 join=join,
                 view=view.number,
                 export_epoch=export.epoch,
                 confirmed=sorted(export.outstanding.confirmed.items()),
                 delivered=sorted(export.outstanding.delivered()),
-                outstanding=export.outstanding.messages(runs),
+                outstanding=piece,
                 import_epoch=imports.epoch,
                 final=sorted(imports.final.items()),
                 base=imports.before_epoch,
@@ -226,7 +229,7 @@ class JoinGateway:
         """
         if self.is_caught_up or pdu.view != self._first_view or pdu.join in self._complete_states:
             return
-        self._past.setdefault(pdu.join, []).extend(pdu.outstanding)
+        self._past.setdefault(pdu.join, []).append(pdu.outstanding)
         if pdu.last:
             self._complete_states[pdu.join] = pdu
         if len(self._complete_states) < len(self.exports):
@@ -362,8 +365,8 @@ class JoinGateway:
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
         self.exports[self._join_of[link]].link_down(link, now, out)
 
-    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
-        self.exports[self._join_of[link]].link_ready(link, out)
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
+        self.exports[self._join_of[link]].link_ready(link, out, room)
 
     # Fellows
 
@@ -435,7 +438,7 @@ class JoinGateway:
 
     def unfinished(self) -> int:
         """Messages that some far side has not confirmed."""
-        return sum(count for export in self.exports.values() for _, _, count in export.outstanding.after({}))
+        return sum(each.messages for export in self.exports.values() for each in export.outstanding.after({}))
 
     def invariants(self) -> None:
         for export in self.exports.values():
@@ -465,10 +468,3 @@ def merge_marks(into: dict[ProcessId, int], marks: Sequence[tuple[ProcessId, int
     news = {origin: seq for origin, seq in marks if seq > into.get(origin, 0)}
     into.update(news)
     return bool(news)
-
-
-def _last_of_each(messages: Sequence[Message]) -> Iterator[tuple[ProcessId, int]]:
-    last: dict[ProcessId, int] = {}
-    for message in messages:
-        last[message.origin] = message.seq
-    yield from last.items()

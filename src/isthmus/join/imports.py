@@ -8,13 +8,13 @@ docs/design/joins.md has the argument.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import starmap
 
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, ProcessId, slot_of
-from isthmus.core.message import Message
+from isthmus.core.segment import Marks, Segment
 from isthmus.core.wire.join import (
     Block,
     Broken,
@@ -59,10 +59,10 @@ class Import(Half):
         self.last_finished: dict[ProcessId, int] = {}
         self.last_confirmed: dict[ProcessId, int] = {}
         self._held: dict[int, Block] = {}
-        self._unnumbered: deque[Sequence[Message]] = deque()
+        self._unnumbered: deque[Segment] = deque()
         self._early: list[tuple[LinkId, Block]] = []
         self._reports: dict[ProcessId, FellowFrozen] = {}
-        self._unsettled: deque[tuple[ProcessId, int, dict[ProcessId, int]]] = deque()
+        self._unsettled: deque[tuple[ProcessId, int, Marks]] = deque()
         self._settled: dict[ProcessId, int] = {}
         self._before: dict[ProcessId, int] = {}
         self._reported = 0
@@ -95,6 +95,10 @@ class Import(Half):
             {origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported}
         )
 
+    def comes_in(self, origin: ProcessId) -> bool:
+        """Whether the messages of an origin come in by this join."""
+        return slot_of(origin) in self.plan.imported
+
     # Blocks
 
     def on_block(self, link: LinkId, block: Block, out: GatewayOutbox) -> None:
@@ -102,14 +106,14 @@ class Import(Half):
         if block.epoch > self.epoch or not self.ready:
             self._early.append((link, block))
             return
-        if block.epoch < self.epoch or self.frozen or not block.messages:
+        if block.epoch < self.epoch or self.frozen or not block.segment:
             return
-        out.carried.append(Carried("accept", link, block.messages))
+        out.carried.append(Carried("accept", link, block.segment))
         if self.plan.numbered_imports:
             self._held[block.first] = block
             self._relay_what_is_due(out)
         else:
-            self._unnumbered.append(block.messages)
+            self._unnumbered.append(block.segment)
             self._relay_unnumbered(out)
 
     def _relay_unnumbered(self, out: GatewayOutbox) -> None:
@@ -128,22 +132,18 @@ class Import(Half):
             if block is None or not all(starmap(self._sent_out.has_delivered, block.after)):
                 return
             del self._held[position + 1]
-            self.relayed_to = position + len(block.messages)
-            self._relay(block.messages, out)
+            self.relayed_to = position + block.segment.messages
+            self._relay(block.segment, out)
 
-    def _relay(self, messages: Sequence[Message], out: GatewayOutbox) -> None:
-        out.relays.extend(messages)
-        for message in messages:
-            self.last_broadcast[message.origin] = message.seq
+    def _relay(self, segment: Segment, out: GatewayOutbox) -> None:
+        out.relays.append(segment)
+        self.last_broadcast.update(segment.marks)
 
-    def delivered(self, sender: ProcessId, number: int, messages: Sequence[Message], out: GatewayOutbox) -> None:
+    def delivered(self, sender: ProcessId, number: int, segment: Segment, out: GatewayOutbox) -> None:
         """The own system delivered these, and they came in by this join."""
-        imported = self.last_delivered
-        marks: dict[ProcessId, int] = {}
-        for message in messages:
-            imported[message.origin] = marks[message.origin] = message.seq
-        self._unsettled.append((sender, number, marks))
-        self.total += len(messages)
+        self.last_delivered.update(segment.marks)
+        self._unsettled.append((sender, number, segment.marks))
+        self.total += segment.messages
         self._relay_what_is_due(out)
         self._relay_unnumbered(out)
         if self.leads and self.frozen:

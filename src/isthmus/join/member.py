@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Protocol, Self
 
 from msgspec import structs
@@ -16,8 +17,8 @@ from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
-from isthmus.core.message import Message
-from isthmus.core.wire.join import FellowAck, FellowFrame, FellowPdu, LinkPdu
+from isthmus.core.segment import Segment
+from isthmus.core.wire.join import BLOCK_BYTES, FellowAck, FellowFrame, FellowPdu, LinkPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.gateway import JoinGateway
 from isthmus.ordering.channels import Framing, PeerChannels
@@ -37,7 +38,7 @@ def gateway_settings(settings: GroupSettings) -> GroupSettings:
     wait for each other for ever. Every message counts against the window of its origin until it is stable everywhere,
     so all that is ever under way is bounded by the windows of the origins.
     """
-    return structs.replace(settings, auto_confirm=False, window_messages=1 << 60, window_bytes=1 << 60)
+    return structs.replace(settings, auto_confirm=False, unlimited=True)
 
 
 class Group(Member, Protocol):
@@ -115,8 +116,8 @@ class GatewayMember:
     def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
         raise TypeError("a gateway makes no messages of its own")
 
-    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
-        self.group.relay(messages, now, out)
+    def relay(self, segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
+        self.group.relay(segments, now, out)
         self._pump(now, out)
 
     def credit(self) -> int:
@@ -136,8 +137,8 @@ class GatewayMember:
     def link_down(self, link: LinkId, now: Nanos, out: Outbox) -> None:
         self._step(self.gateway.link_down, link, now=now, out=out)
 
-    def link_ready(self, link: LinkId, now: Nanos, out: Outbox) -> None:
-        self._step(self.gateway.link_ready, link, now=now, out=out)
+    def link_ready(self, link: LinkId, now: Nanos, out: Outbox, room: int = BLOCK_BYTES) -> None:
+        self._step(partial(self.gateway.link_ready, room=room), link, now=now, out=out)
 
     def _step(self, action: Callable[..., None], *arguments: Any, now: Nanos, out: Outbox) -> None:
         if not self.group.stopped:

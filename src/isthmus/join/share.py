@@ -8,15 +8,17 @@ over when one begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Protocol
 
 from isthmus.core.ids import LinkId, ProcessId, slot_of
-from isthmus.join.outgoing import Outstanding, Run
+from isthmus.core.segment import Run, Segment, take
+from isthmus.core.wire.join import BLOCK_BYTES
+from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan
 
-BLOCK_MESSAGES = 1024
-BLOCK_BYTES = 48 << 10
+BLOCK_MESSAGES = 4096
 STRIPE = 64
 """Consecutive numbers that fall to one link where everybody counts alike."""
 
@@ -35,14 +37,14 @@ after 36 and 79 ms. With a quarter of what eight links carry, p50 is 64 instead 
 class ShareCallbacks(Protocol):
     """What a share has its gateway do: put messages on links, and speak with fellows about that."""
 
-    def put(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
+    def put(self, link: LinkId, first: int, segment: Segment) -> None:
         """Put messages on a link of this gateway. They have been delivered here."""
 
-    def assign(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
+    def assign(self, link: LinkId, first: int, segment: Segment) -> None:
         """Have the gateway of a link put these on it."""
 
-    def offer(self, link: LinkId) -> None:
-        """Tell the sequencer that a link of this gateway is ready."""
+    def offer(self, link: LinkId, room: int) -> None:
+        """Tell the sequencer that a link of this gateway is ready for a block of so many bytes."""
 
     def is_mine(self, link: LinkId) -> bool: ...
 
@@ -50,17 +52,17 @@ class ShareCallbacks(Protocol):
 class Share(Protocol):
     """Decides by which link each message of one direction goes, and when. Every epoch starts with `begin`."""
 
-    def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
+    def begin(self, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
         """An epoch begins: these messages wait, in order; these links work; this gateway leads, or not."""
 
     def pause(self) -> None:
         """The epoch has ended. Until the next one begins, nothing may be put on a link."""
 
-    def add(self, runs: Sequence[Run]) -> None:
+    def add(self, segment: Segment) -> None:
         """Messages that the own system has just delivered here, to be carried over."""
 
-    def ready(self, link: LinkId) -> None:
-        """A link (of a fellow, where this gateway leads) can take a block."""
+    def ready(self, link: LinkId, room: int = BLOCK_BYTES) -> None:
+        """A link (of a fellow, where this gateway leads) can take a block of so many bytes."""
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
         """The sequencer gives this gateway's link these numbers."""
@@ -75,27 +77,28 @@ class ByOrigin:
     def __init__(self, plan: JoinPlan, outstanding: Outstanding, carrier: ShareCallbacks) -> None:
         self._plan = plan
         self._carrier = carrier
-        self._outstanding = outstanding
         self._links: tuple[LinkId, ...] = tuple(end.link for end in plan.links)
 
-    def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
+    def begin(self, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
         self._links = tuple(links)
-        self.add(waiting)
+        self._put_all(waiting)
 
     def pause(self) -> None:
         """Nothing to do: only deliveries put anything on a link, and they are withheld meanwhile."""
 
-    def add(self, runs: Sequence[Run]) -> None:
-        by_link: dict[LinkId, list[Run]] = {}
-        for run in runs:
-            link = route(self._plan, self._links, run[0])
-            if link is not None and self._carrier.is_mine(link):
-                by_link.setdefault(link, []).append(run)
-        for link, mine in by_link.items():
-            for block in cut_into_blocks(mine, self._outstanding):
-                self._carrier.put(link, 0, block)
+    def add(self, segment: Segment) -> None:
+        self._put_all((segment,))
 
-    def ready(self, link: LinkId) -> None:
+    def _put_all(self, segments: Sequence[Segment]) -> None:
+        origins = dict.fromkeys(origin for segment in segments for origin in segment.marks)
+        links = {origin: route(self._plan, self._links, origin) for origin in origins}
+        for link in dict.fromkeys(links.values()):
+            if link is not None and self._carrier.is_mine(link):
+                mine = {origin for origin in origins if links[origin] == link}
+                for block in cut_into_blocks([segment.only(mine.__contains__) for segment in segments]):
+                    self._carrier.put(link, 0, block)
+
+    def ready(self, link: LinkId, room: int = BLOCK_BYTES) -> None:
         """Nothing to do: messages go out when they are delivered, whether or not the link has much to send."""
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
@@ -126,25 +129,27 @@ class Sequenced:
         self._leading = False
         self._paused = False
         self._links: tuple[LinkId, ...] = tuple(end.link for end in plan.links)
-        self._waiting: deque[Run] = deque()
+        self._waiting: deque[Segment] = deque()
         self._waiting_messages = 0
         self._waiting_bytes = 0
         self._under_way: deque[int] = deque()
         self._next_number = 1
         self._received = 0
-        self._free: dict[LinkId, None] = {}
+        self._free: dict[LinkId, int] = {}
         self._ready_here: dict[LinkId, None] = {}
+        self._rooms: dict[LinkId, int] = {}
         self._asked: set[LinkId] = set()
-        self._parked: list[tuple[LinkId, int, Sequence[Run]]] = []
+        self._parked: list[tuple[LinkId, int, Segment | Sequence[Run]]] = []
 
-    def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
+    def begin(self, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
         self._links = tuple(links)
         self._leading = leading
         self._paused = False
         self._waiting.clear()
         self._waiting_messages = self._waiting_bytes = 0
         if leading:
-            self._wait(waiting)
+            for segment in waiting:
+                self._wait(segment)
         self._under_way.clear()
         self._next_number = 1
         self._received = 0
@@ -158,32 +163,38 @@ class Sequenced:
     def pause(self) -> None:
         self._paused = True
 
-    def add(self, runs: Sequence[Run]) -> None:
+    def add(self, segment: Segment) -> None:
         if self._parked:
             self._unpark()
         if self._leading:
-            self._wait(runs)
+            self._wait(segment)
             self._pump()
 
-    def _wait(self, runs: Sequence[Run]) -> None:
-        self._waiting.extend(runs)
-        if self._striped:
-            messages = self._outstanding.messages(runs)
-            self._waiting_messages += len(messages)
-            self._waiting_bytes += sum([len(message.payload) for message in messages])
+    def _wait(self, segment: Segment) -> None:
+        """Have messages numbered when it is their turn. With sets, those that go by one link wait together."""
+        if not self._striped:
+            self._waiting.extend(segment.along(lambda origin: route(self._plan, self._links, origin)))
+            return
+        self._waiting.append(segment)
+        self._waiting_messages += segment.messages
+        self._waiting_bytes += segment.payload_bytes
 
-    def ready(self, link: LinkId) -> None:
+    def ready(self, link: LinkId, room: int = BLOCK_BYTES) -> None:
         if self._carrier.is_mine(link):
             self._ready_here[link] = None
+            self._rooms[link] = room
             if not self._paused:
                 self._offer(link)
                 self._unpark()
         else:
-            self._free[link] = None
+            self._free[link] = room
         self._pump()
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
-        self._parked.append((link, first, runs))
+        self._park(link, first, runs)
+
+    def _park(self, link: LinkId, first: int, what: Segment | Sequence[Run]) -> None:
+        self._parked.append((link, first, what))
         self._unpark()
 
     def progress(self, received: int) -> None:
@@ -197,11 +208,12 @@ class Sequenced:
     def _offer(self, link: LinkId) -> None:
         if link not in self._links:
             return
+        room = self._rooms.get(link, BLOCK_BYTES)
         if self._leading:
-            self._free[link] = None
+            self._free[link] = room
         elif self._striped and link not in self._asked:
             self._asked.add(link)
-            self._carrier.offer(link)
+            self._carrier.offer(link, room)
 
     def _pump(self) -> None:
         """Number what waits, as long as the window and (striped) a free link allow."""
@@ -211,19 +223,19 @@ class Sequenced:
                     return
                 # One's own link costs no numbering message.
                 link = next((each for each in self._free if self._carrier.is_mine(each)), next(iter(self._free)))
-                del self._free[link]
+                room = self._free.pop(link)
             else:
-                routed = route(self._plan, self._links, self._waiting[0][0])
+                routed = self._route(self._waiting[0])
                 if routed is None:
                     return
-                link = routed
-            runs = self._take(link)
+                link, room = routed, BLOCK_BYTES
+            segment = self._take(link, room)
             first = self._next_number
-            self._next_number += sum(count for _, _, count in runs)
+            self._next_number += segment.messages
             if self._carrier.is_mine(link):
-                self.assigned(link, first, runs)
+                self._park(link, first, segment)
             else:
-                self._carrier.assign(link, first, runs)
+                self._carrier.assign(link, first, segment)
 
     def _may_number(self) -> bool:
         within_window = self._next_number <= self._received + self.window
@@ -244,57 +256,43 @@ class Sequenced:
             or self._waiting_bytes >= BLOCK_BYTES
         )
 
-    def _take(self, link: LinkId) -> list[Run]:
-        """The next block off `_waiting`; with sets, as far as it goes by the same link."""
-        taken: list[Run] = []
-        messages = size = 0
-        waiting = self._waiting
-        while waiting and messages < self.block_messages and size < BLOCK_BYTES:
-            origin, first, count = waiting[0]
-            if not self._striped and route(self._plan, self._links, origin) != link:
-                break
-            fits = self._how_many(waiting[0], self.block_messages - messages, BLOCK_BYTES - size)
-            payloads = self._outstanding.messages([(origin, first, fits)])
-            size += sum(len(message.payload) for message in payloads)
-            messages += fits
-            taken.append((origin, first, fits))
-            if fits == count:
-                waiting.popleft()
-            else:
-                waiting[0] = (origin, first + fits, count - fits)
-        if self._striped:
-            self._waiting_messages -= messages
-            self._waiting_bytes -= size
-            self._under_way.append(self._next_number + messages - 1)
-        return taken
+    def _route(self, segment: Segment) -> LinkId | None:
+        """With sets, the link of all messages that wait together."""
+        return route(self._plan, self._links, next(iter(segment.marks)))
 
-    def _how_many(self, run: Run, room: int, room_bytes: int) -> int:
-        """How many messages of a run fit; at least one, so that a large message goes as a block of its own."""
-        count = min(run[2], room)
-        size = 0
-        for index, message in enumerate(self._outstanding.messages([(run[0], run[1], count)])):
-            size += len(message.payload)
-            if size > room_bytes and index:
-                return index
-        return count
+    def _take(self, link: LinkId, room: int) -> Segment:
+        """The next block off `_waiting`; with sets, as far as it goes by the same link."""
+        waiting = self._waiting
+        if not self._striped:
+            waiting = deque(takewhile(lambda segment: self._route(segment) == link, waiting))
+            for _ in waiting:
+                self._waiting.popleft()
+        segment = take(waiting, self.block_messages, room, room)
+        if not self._striped:
+            self._waiting.extendleft(reversed(waiting))
+        if self._striped:
+            self._waiting_messages -= segment.messages
+            self._waiting_bytes -= segment.payload_bytes
+            self._under_way.append(self._next_number + segment.messages - 1)
+        return segment
 
     def _unpark(self) -> None:
         """Put on their links what has been delivered here meanwhile. Numbers of one link stay in order."""
         if not self._parked:
             return
         blocked: set[LinkId] = set()
-        still: list[tuple[LinkId, int, Sequence[Run]]] = []
-        for link, first, runs in self._parked:
+        still: list[tuple[LinkId, int, Segment | Sequence[Run]]] = []
+        for link, first, what in self._parked:
             ready = link in self._ready_here or not self._striped
-            if ready and link not in blocked and all(map(self._outstanding.has, runs)):
+            if ready and link not in blocked and (isinstance(what, Segment) or all(map(self._outstanding.has, what))):
                 self._ready_here.pop(link, None)
-                self._carrier.put(link, first, runs)
+                self._carrier.put(link, first, what if isinstance(what, Segment) else self._outstanding.find(what))
                 if link in self._asked:
                     self._asked.remove(link)
                     self._offer(link)
             else:
                 blocked.add(link)
-                still.append((link, first, runs))
+                still.append((link, first, what))
         self._parked = still
 
 
@@ -308,10 +306,10 @@ class Counted:
         self._outstanding = outstanding
         self._carrier = carrier
         self._links: tuple[LinkId, ...] = tuple(end.link for end in plan.links)
-        self._waiting: deque[tuple[int, Run]] = deque()
+        self._waiting: deque[tuple[int, Segment]] = deque()
         self._received = 0
 
-    def begin(self, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
+    def begin(self, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
         self._links = tuple(links)
         self._waiting = deque(self._outstanding.numbered())
         self._received = 0
@@ -320,14 +318,11 @@ class Counted:
     def pause(self) -> None:
         """Nothing to do: only deliveries and progress put anything on a link, and they are withheld meanwhile."""
 
-    def add(self, runs: Sequence[Run]) -> None:
-        number = self._outstanding.last_number() - sum(count for _, _, count in runs) + 1
-        for run in runs:
-            self._waiting.append((number, run))
-            number += run[2]
+    def add(self, segment: Segment) -> None:
+        self._waiting.append((self._outstanding.last_number() - segment.messages + 1, segment))
         self._pump()
 
-    def ready(self, link: LinkId) -> None:
+    def ready(self, link: LinkId, room: int = BLOCK_BYTES) -> None:
         """Nothing to do: a message's number decides about its link, not which link is ready."""
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
@@ -343,24 +338,24 @@ class Counted:
             number = self._waiting[0][0]
             stripe = (number - 1) // self.stripe
             link = self._links[stripe % len(self._links)]
-            runs = self._take(number, (stripe + 1) * self.stripe - number + 1)
+            segments = self._take(number, (stripe + 1) * self.stripe - number + 1)
             if self._carrier.is_mine(link):
-                for block in cut_into_blocks(runs, self._outstanding):
+                for block in cut_into_blocks(segments):
                     self._carrier.put(link, number, block)
-                    number += sum(count for _, _, count in block)
+                    number += block.messages
 
-    def _take(self, number: int, room: int) -> list[Run]:
+    def _take(self, number: int, room: int) -> list[Segment]:
         """Take off `_waiting` the messages with the numbers from this one on, up to the first gap."""
-        runs: list[Run] = []
+        segments: list[Segment] = []
         while self._waiting and room and self._waiting[0][0] == number:
-            _, (origin, first, count) = self._waiting.popleft()
-            taken = min(count, room)
-            runs.append((origin, first, taken))
-            room -= taken
-            number += taken
-            if taken < count:
-                self._waiting.appendleft((number, (origin, first + taken, count - taken)))
-        return runs
+            _, segment = self._waiting.popleft()
+            taken, rest = segment.cut(room)
+            segments.append(taken)
+            room -= taken.messages
+            number += taken.messages
+            if rest:
+                self._waiting.appendleft((number, rest))
+        return segments
 
 
 def route(plan: JoinPlan, links: Sequence[LinkId], origin: ProcessId) -> LinkId | None:
@@ -373,23 +368,14 @@ def route(plan: JoinPlan, links: Sequence[LinkId], origin: ProcessId) -> LinkId 
     return links[slot_of(origin) % len(links)]
 
 
-def cut_into_blocks(runs: Sequence[Run], outstanding: Outstanding) -> list[list[Run]]:
-    """Runs as blocks that are not too large for a frame."""
-    blocks: list[list[Run]] = [[]]
-    room, room_bytes = BLOCK_MESSAGES, BLOCK_BYTES
-    for origin, first, count in runs:
-        for message in outstanding.messages([(origin, first, count)]):
-            if not room or (room_bytes < len(message.payload) and blocks[-1]):
-                blocks.append([])
-                room, room_bytes = BLOCK_MESSAGES, BLOCK_BYTES
-            block = blocks[-1]
-            if block and block[-1][0] == origin and block[-1][1] + block[-1][2] == message.seq:
-                block[-1] = (origin, block[-1][1], block[-1][2] + 1)
-            else:
-                block.append((origin, message.seq, 1))
-            room -= 1
-            room_bytes -= len(message.payload)
-    return [block for block in blocks if block]
+def cut_into_blocks(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """Messages as blocks that are not too large for a frame."""
+    waiting = deque(segments)
+    while waiting:
+        # Up to `BLOCK_BYTES`, and a payload of no bytes still fits behind them.
+        block = take(waiting, BLOCK_MESSAGES, BLOCK_BYTES + 1, BLOCK_BYTES)
+        if block:
+            yield block
 
 
 SHARES: Mapping[str, Callable[[JoinPlan, Outstanding, ShareCallbacks], Share]] = {

@@ -1,13 +1,13 @@
 """The journal of a site: what its gateways hold, on disk, so that a site that died as a whole can go on.
 
-One directory per site. `life` counts how often the site was started. Every gateway writes segments of its own,
-`g1.2.000007.journal`: gateway, life, number. A segment is a sequence of records:
+One directory per site. `life` counts how often the site was started. Every gateway writes volumes of its own,
+`g1.2.000007.journal`: gateway, life, number. A volume is a sequence of records:
 
     4 bytes   length of the body, big-endian
     4 bytes   CRC-32 of the body
     n bytes   MessagePack: a `Head` first, then `Kept` messages and `Done` marks
 
-A process that is killed in the middle of a write leaves half a record at the end of its last segment. It had not
+A process that is killed in the middle of a write leaves half a record at the end of its last volume. It had not
 acknowledged what stands there, so nobody misses it. Damage anywhere else is refused: half a journal could put an effect
 before its cause.
 """
@@ -29,16 +29,17 @@ from msgspec import Meta, Struct
 
 from isthmus.core.codec import MAX_FRAME
 from isthmus.core.ids import ProcessId
-from isthmus.core.message import MAX_BATCH_MESSAGES, Batch, Message, Number
+from isthmus.core.message import Batch, Number
+from isthmus.core.segment import Segment
 from isthmus.join.recovery import Recovered, merge
 from isthmus.runtime.problems import RuntimeProblem
 
 log = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 8 << 20
-_VERSION = 1
+VOLUME_BYTES = 8 << 20
+VERSION = 2
 _RECORD = struct.Struct(">II")
-_SEGMENT = re.compile(r"(?P<gateway>.+)\.(?P<life>\d{1,9})\.(?P<number>\d{6,12})\.journal")
+_VOLUME = re.compile(r"(?P<gateway>.+)\.(?P<life>\d{1,9})\.(?P<number>\d{6,12})\.journal")
 
 
 class _Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -46,7 +47,7 @@ class _Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, g
 
 
 class Head(_Entry, frozen=True, tag="head"):
-    """Whose segment this is. `since` is the view that the gateway came with: it holds nothing from before."""
+    """Whose volume this is. `since` is the view that the gateway came with: it holds nothing from before."""
 
     version: Number
     run: str
@@ -57,7 +58,7 @@ class Head(_Entry, frozen=True, tag="head"):
 
 
 class Kept(_Entry, frozen=True, tag="kept"):
-    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    segment: Segment
 
 
 class Done(_Entry, frozen=True, tag="done"):
@@ -90,42 +91,41 @@ class Journal:
         self._sync = sync
         self._number = 0
         self._size = 0
-        self._segments: dict[Path, dict[ProcessId, int]] = {}
+        self._volumes: dict[Path, dict[ProcessId, int]] = {}
         self._last: dict[ProcessId, int] = {}
-        self._file = self._begin_segment(done)
+        self._file = self._begin_volume(done)
 
     def store(self, batches: Sequence[Batch]) -> None:
         """Have these on disk when it returns; in the page cache at least, and with `sync` on the disk itself."""
-        entries = [Kept(batch.messages) for batch in batches if batch.messages]
+        entries = [Kept(batch.segment) for batch in batches if batch.segment]
         for entry in entries:
-            for message in entry.messages:
-                self._last[message.origin] = message.seq
+            self._last.update(entry.segment.marks)
         if entries:
             self._write(entries)
 
     def note(self, done: Mapping[ProcessId, int]) -> None:
-        """Nothing up to these is needed any more. Segments that hold nothing else go."""
-        if self._size < SEGMENT_BYTES:
+        """Nothing up to these is needed any more. Volumes that hold nothing else go."""
+        if self._size < VOLUME_BYTES:
             self._write([Done(sorted(done.items()))])
         else:
             self._file.close()
-            self._file = self._begin_segment(done)
+            self._file = self._begin_volume(done)
         current = Path(str(self._file.name))
-        for path, last in list(self._segments.items()):
+        for path, last in list(self._volumes.items()):
             if path != current and all(seq <= done.get(origin, 0) for origin, seq in last.items()):
                 path.unlink(missing_ok=True)
-                del self._segments[path]
+                del self._volumes[path]
 
     def forget_former(self) -> None:
         """Remove what the lives before this one have left: everybody who keeps a journal holds it now."""
-        for (_, earlier, _), path in _segments(self._directory):
+        for (_, earlier, _), path in _volumes(self._directory):
             if earlier < self._head.life:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
         self._file.close()
 
-    def _begin_segment(self, done: Mapping[ProcessId, int]) -> FileIO:
+    def _begin_volume(self, done: Mapping[ProcessId, int]) -> FileIO:
         self._number += 1
         self._size = 0
         head = self._head
@@ -134,7 +134,7 @@ class Journal:
             self._file = FileIO(path, "x")
         except OSError as error:
             raise JournalUnusable(path, error.strerror or "cannot be written", "name another directory") from None
-        self._last = self._segments[path] = {}
+        self._last = self._volumes[path] = {}
         self._write([head, Done(sorted(done.items()))])
         return self._file
 
@@ -176,37 +176,37 @@ def begin_life(directory: Path, life: int | None = None) -> int:
 
 def read_former(directory: Path, life: int, run: str, system: str) -> Recovered:
     """What the lives before this one have left. A life may have died before it had taken over from the one before."""
-    journals: dict[tuple[int, int, str], tuple[dict[ProcessId, int], list[Message]]] = {}
-    for (gateway, earlier, _), path in sorted(_segments(directory)):
+    journals: dict[tuple[int, int, str], tuple[dict[ProcessId, int], list[Segment]]] = {}
+    for (gateway, earlier, _), path in sorted(_volumes(directory)):
         if earlier >= life:
             continue
-        entries = list(_read(path))
-        if not entries:
+        entries = _read(path)
+        head = next(entries, None)
+        if head is None:
             continue
-        head = entries[0]
-        if not isinstance(head, Head) or head.version != _VERSION:
+        if not isinstance(head, Head) or head.version != VERSION:
             raise JournalUnusable(path, "is not a journal of this version", "start with an empty directory")
         if (head.run, head.system) != (run, system):
             reason = f"belongs to {head.system} of run {head.run}, not to {system} of {run}"
             raise JournalUnusable(path, reason, "give every site and run a directory of its own")
-        done, messages = journals.setdefault((earlier, head.since, gateway), ({}, []))
-        for entry in entries[1:]:
+        done, segments = journals.setdefault((earlier, head.since, gateway), ({}, []))
+        for entry in entries:
             if isinstance(entry, Kept):
-                messages += entry.messages
+                segments.append(entry.segment)
             elif isinstance(entry, Done):
                 done.update(entry.marks)
     return merge(journals[key] for key in sorted(journals))
 
 
-def _segments(directory: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
+def _volumes(directory: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
     for path in directory.iterdir() if directory.is_dir() else ():
-        match = _SEGMENT.fullmatch(path.name)
+        match = _VOLUME.fullmatch(path.name)
         if match is not None:
             yield (match["gateway"], int(match["life"]), int(match["number"])), path
 
 
 def _read(path: Path) -> Iterator[Entry]:
-    """The records of a segment, up to a torn one at its end."""
+    """The records of a volume, up to a torn one at its end."""
     try:
         data = memoryview(path.read_bytes())
     except OSError as error:

@@ -23,8 +23,9 @@ from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite
 
 TICK = 0.01
 """Seconds between two sends at a steady rate."""
-AT_ONCE = 64 << 10
-"""Bytes per call of a sender that never pauses."""
+AT_ONCE = 64
+AT_ONCE_BYTES = 64 << 10
+"""Messages and bytes per call of a sender that never pauses."""
 ANSWERED = 0.5
 """The chance that a message is answered, by a message to whomever its sender wrote to before: chains of causes."""
 
@@ -43,7 +44,7 @@ async def send_steadily(load: LoadPlan, send: Callable[[int], Awaitable[object]]
 
     It keeps to the rate on average: what a slow moment left out is made up for, unless back-pressure says no.
     """
-    at_once = max(1, min(1024, AT_ONCE // max(1, load.size)))
+    at_once = max(1, min(AT_ONCE, AT_ONCE_BYTES // max(1, load.size)))
     started, sent = perf_counter(), 0
     try:
         while sent < load.count:
@@ -73,7 +74,7 @@ class Broadcasting:
         return self.site.start(process, listener, on_batch=partial(self.take, process), joining=self._joining)
 
     def take(self, here: ProcessId, batch: Batch) -> None:
-        self.delivered[here] += len(batch.messages)
+        self.delivered[here] += batch.segment.messages
 
     def sending(self, driver: MemberDriver, load: LoadPlan) -> Coroutine[Any, Any, None]:
         return send_steadily(load, lambda count: driver.send([self.payload(load.size)] * count))

@@ -21,7 +21,7 @@ from isthmus.join.member import GatewayMember, gateway_settings
 from isthmus.join.recovery import NOTHING
 from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import Confirms, MemberDriver
-from isthmus.runtime.journal import Head, Journal, read_former
+from isthmus.runtime.journal import VERSION, Head, Journal, read_former
 from isthmus.runtime.link.connection import DEFAULT_LINK_LIMITS, LinkLimits
 from isthmus.runtime.link.link import LinkCallbacks
 from isthmus.runtime.link.links import Links
@@ -128,7 +128,7 @@ class Site:
             return None
         spec, process = self.spec, self.names.id(*name)
         since = 1 if process in spec.founders() else process
-        head = Head(1, spec.run, spec.system, name.process, spec.life, since)
+        head = Head(VERSION, spec.run, spec.system, name.process, spec.life, since)
         return Journal(self._journal, head, self._recovered.done, sync=self._journal_sync)
 
     # Links.

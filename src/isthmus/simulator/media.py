@@ -85,12 +85,12 @@ class FlowWatch:
         if batch.view != self._view:
             return
         data = self._data.setdefault(batch.sender, [])
-        if batch.messages and len(self._last_stamps) == len(members) > 1:
+        if batch.segment and len(self._last_stamps) == len(members) > 1:
             own = members.index(batch.sender)
             seen = min(stamp[own] for sender, (_, stamp) in self._last_stamps.items() if sender != batch.sender)
             data[:] = [number for number in data if number >= seen]
             assert len(data) < self._window, f"{len(data)} PDUs of {batch.sender} are under way, the window is full"
-        if batch.messages:
+        if batch.segment:
             data.append(batch.number)
 
     def carried(self, batch: Batch) -> None:

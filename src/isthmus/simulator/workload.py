@@ -39,9 +39,9 @@ class Application:
         """Answer some of what is delivered, after a moment of thought."""
         if not self.workload.reply or self.world.now >= self.end:
             return
-        for message in batch.messages:
-            depth = message.payload[0] if message.payload else 0
-            if depth and message.origin != host.id and self.rng.random() < self.workload.reply:
+        for origin, _, payload in batch.segment:
+            depth = payload[0] if payload else 0
+            if depth and origin != host.id and self.rng.random() < self.workload.reply:
                 self.world.at(self.world.now + self.rng.randrange(THINKING), self._send, host, 1, depth - 1)
 
     def _burst(self, host: Host) -> None:

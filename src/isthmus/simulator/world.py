@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from isthmus.core.endpoint import AddressedDelivery, Destinations, Endpoint, Member, Outbox, View
 from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import HopAck
 from isthmus.core.wire.daisy import DaisyFrame
 from isthmus.core.wire.group import Ack, Busy, Fetch, JoinRequest, Places, Promise
@@ -88,7 +89,7 @@ class Host:
         self.alive = True
         self.dies_after: float | None = None
         self.ended: End | None = None
-        self.journal: list[Message] | None = None
+        self.journal: list[Segment] | None = None
         self.pause: Nanos = 0
         self.busy_until: Nanos = 0
         self.wake_at: Nanos | None = None
@@ -255,8 +256,7 @@ class World:
 
     def _carry_out(self, host: Host, out: Outbox) -> None:
         if host.journal is not None:
-            for batch in out.stored:
-                host.journal += batch.messages
+            host.journal += [batch.segment for batch in out.stored if batch.segment]
         if host.recorder is not None:
             host.recorder.step(out, self.now)
         for delivery in out.deliveries:

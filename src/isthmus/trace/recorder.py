@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from msgspec import structs
+
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import AddressedDelivery, Destinations, Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment, segments_of
 from isthmus.trace.writer import ProcessLog
 
 Beginning: TypeAlias = Literal["start", "join"]
@@ -41,33 +44,30 @@ class Recorder:
 
         To be called before the step that sends them is recorded, so that they stand before all that they cause.
         """
-        mine, numbered = self._process, enumerate(payloads, first)
-        if destinations is None:
-            self._log.messages("send", now, [Message(mine, seq, payload) for seq, payload in numbered], 0)
-        else:
-            messages = [Addressed(mine, seq, payload, destinations) for seq, payload in numbered]
-            self._log.messages("send", now, messages, 0, destinations=self._named(destinations))
+        named = None if destinations is None else self._named(destinations)
+        for segment in segments_of(self._process, first, payloads):
+            self._log.messages("send", now, segment, 0, destinations=named)
 
     def step(self, out: Outbox, now: Nanos) -> None:
         """A step wants this done. The rows are in the order of the outbox's fields."""
         log = self._log
         for stage, batch in out.stages:
-            log.messages(stage, now, batch.messages, _ordering_bytes(batch))
+            log.messages(stage, now, batch.segment, _ordering_bytes(batch))
         for item in out.deliveries:
             if isinstance(item, View):
                 self._view(item, now)
             else:
-                log.messages("deliver", now, item.messages, _ordering_bytes(item))
+                log.messages("deliver", now, item.segment, _ordering_bytes(item))
         for delivered in out.addressed:
             self._delivered(delivered, now)
         for batch in out.stable:
-            log.messages("stable", now, batch.messages, 0)
+            log.messages("stable", now, batch.segment, 0)
         for batch, reason, awaited, number, unit in out.holds:
             name = str(log.names.name(awaited))
             note = f"waits until {unit} {number} of {name} is {reason}"
-            log.messages("hold", now, batch.messages, 0, peer=name, note=note)
-        for event, link, messages, peer in out.carried:
-            log.messages(event, now, messages, 0, peer=f"link {link}" if peer is None else str(log.names.name(peer)))
+            log.messages("hold", now, batch.segment, 0, peer=name, note=note)
+        for event, link, segment, peer in out.carried:
+            log.messages(event, now, segment, 0, peer=f"link {link}" if peer is None else str(log.names.name(peer)))
 
     def ended(self, how: Ending, why: str, now: Nanos) -> None:
         """The process is gone; nothing will follow."""
@@ -82,7 +82,8 @@ class Recorder:
             ordering = _ordering_bytes(hop)
         else:
             ordering = 0 if hop is None else len(body_of(hop)) - len(message.payload)
-        self._log.messages("deliver", now, [message], ordering, destinations=self._named(message.destinations))
+        segment = Segment.of(message.origin, message.seq, (message.payload,))
+        self._log.messages("deliver", now, segment, ordering, destinations=self._named(message.destinations))
 
     def _named(self, processes: Sequence[ProcessId]) -> tuple[str, ...]:
         return tuple([str(self._log.names.name(each)) for each in processes])
@@ -90,5 +91,6 @@ class Recorder:
 
 def _ordering_bytes(batch: Batch) -> int:
     """The share of one message in everything that its batch carried besides payloads."""
-    payloads = sum([len(message.payload) for message in batch.messages])
-    return (len(body_of(batch)) - payloads) // max(1, len(batch.messages))
+    segment = batch.segment
+    ordering = len(body_of(structs.replace(batch, segment=EMPTY))) + segment.column_bytes
+    return ordering // max(1, segment.messages)

@@ -21,7 +21,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 import msgspec
 
 from isthmus.core.ids import Directory, Nanos, ProcessId, ProcessName
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment
 from isthmus.trace.parquet import load_pyarrow, write_part
 from isthmus.trace.schema import EVENTS, Event, EventName, Role, TraceError
 
@@ -125,8 +125,8 @@ class ParquetSink:
         """Nothing to release: every part was closed when it was written."""
 
 
-_Recorded: TypeAlias = tuple[int, EventName, Nanos, Sequence[Message], int, str | None, Destinations, str | None]
-"""First index, event, time, messages, control bytes of each, peer, destinations, note."""
+_Recorded: TypeAlias = tuple[int, EventName, Nanos, Segment, int, str | None, Destinations, str | None]
+"""First index, event, time, segment, control bytes of each, peer, destinations, note."""
 
 
 class ProcessLog:
@@ -163,7 +163,7 @@ class ProcessLog:
         self,
         event: EventName,
         time_ns: Nanos,
-        messages: Sequence[Message],
+        segment: Segment,
         control_bytes: int,
         peer: str | None = None,
         note: str | None = None,
@@ -173,14 +173,13 @@ class ProcessLog:
 
         `control_bytes` is the share of one message in all ordering information that the batch carried.
         """
-        if not messages:
+        if not segment:
             return
         if event not in EVENTS:
             raise ValueError(f"unknown event {event!r}")
-        self._recorded.append((self.next_index, event, time_ns, messages, control_bytes, peer, destinations, note))
-        self.next_index += len(messages)
-        # An estimate from the first payload: adding them all up would make recording as slow as writing.
-        self._bytes_kept += len(messages[0].payload) * len(messages)
+        self._recorded.append((self.next_index, event, time_ns, segment, control_bytes, peer, destinations, note))
+        self.next_index += segment.messages
+        self._bytes_kept += segment.payload_bytes
         if self.next_index >= self._flush_at or self._bytes_kept >= self._flush_bytes:
             self.flush()
 
@@ -240,11 +239,11 @@ class ProcessLog:
             if isinstance(entry, Event):
                 append(entry)
                 continue
-            first_index, event, time_ns, messages, control_bytes, peer, destinations, note = entry
-            for index, message in enumerate(messages, first_index):
-                origin = origins.get(message.origin)
+            first_index, event, time_ns, segment, control_bytes, peer, destinations, note = entry
+            for index, ((whose, seq), size) in enumerate(zip(segment.ids(), segment.sizes(), strict=True), first_index):
+                origin = origins.get(whose)
                 if origin is None:
-                    origin = origins[message.origin] = self.names.name(message.origin)
+                    origin = origins[whose] = self.names.name(whose)
                 append(
                     Event(
                         run=run,
@@ -255,10 +254,10 @@ class ProcessLog:
                         event=event,
                         origin_system=origin[0],
                         origin_process=origin[1],
-                        origin_seq=message.seq,
+                        origin_seq=seq,
                         destinations=destinations,
                         peer=peer,
-                        payload_bytes=len(message.payload),
+                        payload_bytes=size,
                         control_bytes=control_bytes,
                         time_ns=time_ns,
                         note=note,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Addressed, Number
+from isthmus.core.message import MAX_MEMBERS, Addressed, Number
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES
 from isthmus.core.wire.group import WirePdu
 
 Row = Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
@@ -26,7 +27,7 @@ class HopFrame(WirePdu, frozen=True, tag="hops"):
     """Hops to one peer, numbered, because the network between members loses and reorders."""
 
     number: Number
-    hops: Annotated[list[Hop], Meta(max_length=MAX_BATCH_MESSAGES)]
+    hops: Annotated[list[Hop], Meta(max_length=MAX_SEGMENT_MESSAGES)]
 
 
 class HopAck(WirePdu, frozen=True, tag="hops-ack"):

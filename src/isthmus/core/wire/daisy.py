@@ -6,7 +6,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from isthmus.core.message import MAX_BATCH_MESSAGES, MAX_MEMBERS, Batch, Clocked, Message, Number, Vector
+from isthmus.core.message import MAX_MEMBERS, Batch, Clocked, Number, Vector
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import Counts, GroupPdu, Members, WirePdu
 
 Ids = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
@@ -74,7 +75,7 @@ class Offered(WirePdu, frozen=True, tag="offered"):
     """
 
     after: Number
-    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    segment: Segment
 
 
 class Parcel(WirePdu, frozen=True, tag="parcel"):

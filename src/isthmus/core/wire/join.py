@@ -6,15 +6,19 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, field
 
-from isthmus.core.message import MAX_BATCH_MESSAGES, Message, Number
+from isthmus.core.message import Number
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Segment
 from isthmus.core.wire.group import Members, WirePdu
+
+BLOCK_BYTES = 48 << 10
+"""Payload of a block for a link that does not say otherwise."""
 
 # Between gateways of different systems, over a link. One link carries both directions of its join.
 
 Marks = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
 """(origin process, sequence number): of each origin everything up to there."""
 
-Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_BATCH_MESSAGES)]
+Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_SEGMENT_MESSAGES)]
 """(origin process, first sequence number, how many)."""
 
 
@@ -27,7 +31,7 @@ class Block(WirePdu, frozen=True, tag="block"):
 
     epoch: Number
     first: Number
-    messages: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    segment: Segment
     after: Marks = field(default_factory=list)
 
 
@@ -105,11 +109,12 @@ class FellowBroken(WirePdu, frozen=True, tag="site-broken"):
 
 
 class FellowFree(WirePdu, frozen=True, tag="site-free"):
-    """To the sequencer: my link can take a block."""
+    """To the sequencer: my link can take a block of so many bytes."""
 
     join: Number
     epoch: Number
     link: Number
+    room: Annotated[int, Meta(ge=1, le=1 << 62)] = BLOCK_BYTES
 
 
 class FellowAssign(WirePdu, frozen=True, tag="site-assign"):
@@ -175,7 +180,7 @@ class FellowState(WirePdu, frozen=True, tag="site-state"):
     export_epoch: Number
     confirmed: Marks
     delivered: Marks
-    outstanding: Annotated[list[Message], Meta(max_length=MAX_BATCH_MESSAGES)]
+    outstanding: Segment
     import_epoch: Number
     final: Marks
     base: Number

@@ -18,6 +18,7 @@ from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
 from isthmus.core.message import Addressed, Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.tree import Cluster, ClusterPlace, Hierarchy
@@ -87,7 +88,7 @@ class MessageRelay:
             out.addressed.append(AddressedDelivery(message, hop))
             return
         following = self._forward(message, hops)
-        out.carried.append(Carried("transfer", 0, [message], following))
+        out.carried.append(Carried("transfer", 0, _segment_of(message), following))
 
     def _forward(self, message: Addressed, hops: Hops) -> ProcessId:
         """Send a message on through the delivery of the next cluster. Returns the member to whom it goes there."""
@@ -113,7 +114,7 @@ class MessageRelay:
     def _hold(self, held: Held) -> Hold:
         members = self.tree.clusters[held.hop.cluster].members
         message = held.hop.message
-        unit = Batch(0, members[held.sender], message.seq, [], 0, [message])
+        unit = Batch(0, members[held.sender], message.seq, [], 0, _segment_of(message))
         return Hold(unit, "delivered", members[held.awaited], held.number, "message")
 
     def invariants(self) -> None:
@@ -214,3 +215,7 @@ class ClusterProcess:
 
     def snapshot(self) -> Hashable:
         return (self.relay.snapshot(), freeze(self.channels), self._last_seq)
+
+
+def _segment_of(message: Addressed) -> Segment:
+    return Segment.of(message.origin, message.seq, (message.payload,))

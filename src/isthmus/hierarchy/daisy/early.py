@@ -14,10 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from isthmus.core.endpoint import Carried, Hold, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import Opened, Segment, pack_all
 from isthmus.hierarchy.daisy.early_orders import ReceiptOrder, SeatOrder
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup
-from isthmus.hierarchy.daisy.record import AHEAD, NAMED, WHOLE, Causes, Place, id_of, pack, pack_with, unpack_with
+from isthmus.hierarchy.daisy.record import (
+    AHEAD,
+    NAMED,
+    WHOLE,
+    Causes,
+    Place,
+    id_of,
+    pack,
+    pack_with,
+    segment_of,
+    unpack_with,
+)
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.group.window import GroupSettings
@@ -63,14 +75,14 @@ class EarlyLocalGroup(LocalGroup):
             vector = [self.outgoing.get(member, 0) for member in self.members]
             packed.append(pack_with(message, Causes(vector, self.heard_in, self.heard.copy())))
             self.outgoing[self.id] = message.seq
-        self.member.relay(packed, now, self.inner)
+        self.member.relay(pack_all(packed), now, self.inner)
 
     def on_receipt(self) -> Iterator[tuple[Clocked, Causes]]:
         """What has come of messages that go beyond the group and is held by a quorum of it, since the last time."""
         order = self.member.order
         assert isinstance(order, ReceiptOrder)
         for batch in order.take():
-            for packed in batch.messages:
+            for packed in batch.segment:
                 message, way = unpack_with(packed)
                 if message is not None and isinstance(way, Causes) and self.tree.is_below(self.number, message.origin):
                     yield message, way
@@ -103,16 +115,16 @@ class EarlyLocalGroup(LocalGroup):
             self._sent_ahead.discard(each)
             message = Clocked(message.origin, message.seq, b"", (), message.clock)
             place = Place(NAMED, place.view, place.seat, place.number)
-        self.member.relay([pack_with(message, place)], now, self.inner)
+        self.member.relay([Segment.pack([pack_with(message, place)])], now, self.inner)
 
     def send_ahead(self, message: Clocked, now: Nanos) -> None:
         """Multicast a message ahead of its turn: it has come to us before something that it waits for."""
         if id_of(message) in self.ahead or id_of(message) in self._sent_ahead:
             return
         self._sent_ahead.add(id_of(message))
-        self.member.relay([pack_with(message, Place(AHEAD, 0, 0, 0))], now, self.inner)
+        self.member.relay([Segment.pack([pack_with(message, Place(AHEAD, 0, 0, 0))])], now, self.inner)
 
-    def _open(self, packed: Message) -> Clocked | None:
+    def _open(self, packed: Opened) -> Clocked | None:
         message, way = unpack_with(packed)
         if message is None:
             return None
@@ -170,7 +182,7 @@ class EarlyServersGroup(ServersGroup):
         vector = [number if number > self.floor.get(member, 0) else 0 for member, number in numbers]
         current = causes.view == self.view_number and len(causes.servers) == self.size
         stamp = causes.servers if current else [0] * self.size
-        self._multicast([pack_with(message, Causes(vector, 0, []))], stamp, now)
+        self._multicast(Segment.pack([pack_with(message, Causes(vector, 0, []))]), stamp, now)
         return True
 
     def too_early(self) -> Iterator[Clocked]:
@@ -229,7 +241,7 @@ def forward(levels: Sequence[LocalGroup | ServersGroup], now: Nanos, out: Outbox
     if above.installed:
         for message, causes in local.on_receipt():
             if above.forward(message, causes, now):
-                out.carried.append(Carried("transfer", 0, [message], local.id))
+                out.carried.append(Carried("transfer", 0, segment_of(message), local.id))
                 moved = True
     for message in above.too_early():
         inside = local.tree.is_below(local.number, message.origin)

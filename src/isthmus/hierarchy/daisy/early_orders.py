@@ -103,16 +103,16 @@ class SeatOrder(CausalOrder):
         return None
 
     def _causes(self, rank: int, batch: Batch) -> Iterator[tuple[ProcessId, int]]:
-        for message in batch.messages:
-            _, way = unpack_with(message)
+        for packed in batch.segment:
+            _, way = unpack_with(packed)
             if isinstance(way, Causes):
                 yield from zip(self._behind[rank], way.group, strict=False)
 
     def _note_delivered(self, rank: int, batch: Batch) -> list[Batch]:
         released: list[Batch] = []
-        for message in batch.messages:
-            self.latest[message.origin] = max(message.seq, self.latest.get(message.origin, 0))
-            released += self.held.release(self._size + message.origin, message.seq)
+        for origin, seq in batch.segment.ids():
+            self.latest[origin] = max(seq, self.latest.get(origin, 0))
+            released += self.held.release(self._size + origin, seq)
         beyond = self._beyond[rank]
         beyond.add(batch.number)
         while self.delivered[rank] + 1 in beyond:

@@ -37,7 +37,7 @@ from isthmus.core.wire.group import Ack, GroupPdu
 from isthmus.hierarchy.daisy.early import EarlyLocalGroup, EarlyServersGroup, forward
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
 from isthmus.hierarchy.daisy.point import PointGroup
-from isthmus.hierarchy.daisy.record import id_of
+from isthmus.hierarchy.daisy.record import id_of, segment_of
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import DaisyTree
 from isthmus.hierarchy.daisy.vouch import Vouching
@@ -229,12 +229,12 @@ class DaisyGeneration:
             below = self.levels[place - 1]
             foreign = not self.tree.is_below(below.number, message.origin)
             if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
-                out.carried.append(Carried("transfer", 0, [message], self.id))
+                out.carried.append(Carried("transfer", 0, segment_of(message), self.id))
                 self._down.append(arrival)
         if place + 1 < len(self.levels) and not (self._early and place == 0):
             here = self.levels[place]
             if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
-                out.carried.append(Carried("transfer", 0, [message], self.id))
+                out.carried.append(Carried("transfer", 0, segment_of(message), self.id))
                 self._up.append(message)
 
     def _pass_on(self, place: int, now: Nanos) -> None:
@@ -260,7 +260,9 @@ class DaisyGeneration:
         else:
             assert batch is not None, "a local group delivers batches"
             number = message.seq
-            out.deliveries.append(Batch(batch.view, message.origin, number, batch.stamp, batch.safe, [message]))
+            out.deliveries.append(
+                Batch(batch.view, message.origin, number, batch.stamp, batch.safe, segment_of(message))
+            )
 
     # Servers
 
@@ -357,7 +359,7 @@ class DaisyGeneration:
 
     def _stable(self, message: Clocked, out: Outbox) -> None:
         del self.unstable[id_of(message)]
-        out.stable.append(Batch(0, self.id, message.seq, [], 0, [message]))
+        out.stable.append(Batch(0, self.id, message.seq, [], 0, segment_of(message)))
 
     def _ask(self, out: Outbox) -> None:
         """Ask the servers of groups that we are not the server of what has become of what we keep."""

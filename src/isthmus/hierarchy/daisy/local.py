@@ -18,7 +18,8 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import Opened, Segment, pack_all
 from isthmus.core.wire.daisy import Offered, PointPdu
 from isthmus.core.wire.group import GroupPdu
 from isthmus.hierarchy.daisy.pieces import fill_frame
@@ -56,7 +57,7 @@ class LocalGroup:
         self.number = group.number
         # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
         # server that had a window as well would wait for those above it, and they for it.
-        unlimited = structs.replace(settings, window_messages=1 << 60, window_bytes=1 << 60)
+        unlimited = structs.replace(settings, unlimited=True)
         if tree.generation:
             # Its founders come from the generation before, and those who begin late are waited for in another way.
             unlimited = structs.replace(unlimited, start_within=0)
@@ -112,7 +113,7 @@ class LocalGroup:
             return
         for message in messages:
             self._offered[message.origin] = message.seq
-        self.member.relay(pack(messages), now, self.inner)
+        self.member.relay(pack_all(pack(messages)), now, self.inner)
 
     def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered; `above` are the latest of each origin there."""
@@ -122,14 +123,15 @@ class LocalGroup:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
         if self.through_server and self.server is not None:
             after = self.record.seen.get(self.id, 0)
-            self.words.append(((self.server,), Offered(after, pack(fill_frame(iter(self.through_server))))))
+            segment = Segment.pack(pack(fill_frame(iter(self.through_server))))
+            self.words.append(((self.server,), Offered(after, segment)))
 
     def on_offer(self, source: ProcessId, offered: Offered, now: Nanos) -> None:
         """We are the server of a star. What would leave a gap is passed over: all of it is offered again."""
         if self.server != self.id or source not in self.member.view.members or not self.tree.options.star:
             return
         latest = max(self.record.seen.get(source, 0), self._offered.get(source, 0))
-        found = [message for packed in offered.messages if (message := unpack(packed)) is not None]
+        found = [message for packed in offered.segment if (message := unpack(packed)) is not None]
         taken = [message for message in found if message.origin == source and message.seq > latest]
         if taken and offered.after <= latest:
             self.send(taken, now)
@@ -181,7 +183,7 @@ class LocalGroup:
                 yield NewView(item.number)
                 continue
             first_time = []
-            for packed in item.messages:
+            for packed in item.segment:
                 message = self._open(packed)
                 if message is None or not self.tree.knows(message.destinations):
                     continue
@@ -195,7 +197,7 @@ class LocalGroup:
             for message in first_time:
                 yield Arrival(message, item)
 
-    def _open(self, packed: Message) -> Clocked | None:
+    def _open(self, packed: Opened) -> Clocked | None:
         """The message inside one that came over the group; None if it makes no sense or is not to be delivered."""
         return unpack(packed)
 

@@ -11,9 +11,8 @@ here; the second the gateways are asked for.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Self
 
@@ -22,7 +21,8 @@ import msgspec
 from isthmus.core.endpoint import Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch, Number, Payload
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment, join, segments_of, take, total
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.process import DaisyProcess
@@ -33,8 +33,9 @@ from isthmus.ordering.group.window import GroupSettings
 GROUP_VIEWS = 1_000_000
 """Views of a local group are numbered from so many times its number on, so that those of two groups differ."""
 
+_ALL_BYTES = 1 << 62
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Message)
+_decoder = msgspec.msgpack.Decoder(tuple[Number, Number, Payload])
 
 
 def daisy_member(
@@ -67,10 +68,9 @@ class DaisyMember:
         self.stopped = ""
         self.gateways = tuple(sorted(gateways))
         self.is_gateway = slot_of(self.id) in self.gateways
-        self.own: deque[Message] = deque()
+        self.own: deque[Segment] = deque()
         self.settled_through: dict[ProcessId, int] = {}
         self.finished: dict[ProcessId, int] = {}
-        self._own_bytes = 0
         self._answers: dict[ProcessId, int] = {}
         self._settled_early: defaultdict[ProcessId, set[int]] = defaultdict(set)
         self._gateways_in = 0
@@ -95,22 +95,23 @@ class DaisyMember:
 
     def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
         first = self.process.send((), payloads, now, self._inner)
-        self.own.extend(Message(self.id, seq, payload) for seq, payload in enumerate(payloads, first))
-        self._own_bytes += sum(map(len, payloads))
+        self.own.extend(segments_of(self.id, first, payloads))
         self._hand_over(out)
         return first
 
-    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+    def relay(self, segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
         """Broadcast messages that were born in another system. Only gateways do so."""
         if self.stopped:
             return
-        self.process.send((), [_encoder.encode(message) for message in messages], now, self._inner)
+        enveloped = [_encoder.encode(message) for segment in segments for message in segment]
+        self.process.send((), enveloped, now, self._inner)
         self._hand_over(out)
 
     def credit(self) -> int:
-        if self.stopped or self._leaving or self._own_bytes >= self.settings.window_bytes:
+        messages, size = total(self.own)
+        if self.stopped or self._leaving or size >= self.settings.window_bytes:
             return 0
-        return max(0, self.settings.window_messages - len(self.own))
+        return max(0, self.settings.window_messages - messages)
 
     def confirm(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
         """The application, which at a gateway are the joins, has finished with these messages of a process."""
@@ -163,7 +164,7 @@ class DaisyMember:
 
     def _ask(self, out: Outbox) -> None:
         """Ask the gateways about own messages that are settled here."""
-        if self.own and self.gateways and self.own[0].seq <= self.settled_through.get(self.id, 0):
+        if self.own and self.gateways and self._first_own <= self.settled_through.get(self.id, 0):
             out.sends.append((self.gateways, HowFar()))
 
     def _on_how_far(self, source: ProcessId, out: Outbox) -> None:
@@ -180,9 +181,14 @@ class DaisyMember:
         self._answers[source] = max(pdu.number, self._answers.get(source, 0))
 
     @property
+    def _first_own(self) -> int:
+        """The number of the first own message that is not stable."""
+        return self.own[0].marks[self.id] - self.own[0].messages + 1
+
+    @property
     def finished_beyond(self) -> int:
         """The number up to which own messages are finished with in all other systems."""
-        last = self.own[-1].seq if self.own else 0
+        last = self.own[-1].marks[self.id] if self.own else 0
         return min((self._answers.get(each, 0) for each in self._gateways_left), default=last)
 
     # Out
@@ -209,36 +215,38 @@ class DaisyMember:
                 delivered.append(self._named(item))
                 latest = None
                 continue
-            messages = self._opened_all(item.messages)
+            segment = self._opened_all(item.segment)
             if latest is not None and (latest.sender, latest.view, latest.stamp) == (
                 item.sender,
                 item.view,
                 item.stamp,
             ):
-                messages = [*latest.messages, *messages]
+                segment = join([latest.segment, segment])
                 delivered.pop()
-            latest = msgspec.structs.replace(item, messages=messages)
+            latest = msgspec.structs.replace(item, segment=segment)
             delivered.append(latest)
         return delivered
 
-    def _opened_all(self, messages: Sequence[Message]) -> list[Message]:
-        return [opened for message in messages if (opened := self._opened(message)) is not None]
+    def _opened_all(self, messages: Iterable[Opened]) -> Segment:
+        return Segment.pack([opened for message in messages if (opened := self._opened(message)) is not None])
 
-    def _opened(self, message: Message) -> Message | None:
+    def _opened(self, message: Opened) -> Opened | None:
         """What an application knows of a message of this daisy; None where a gateway sent nonsense."""
-        if slot_of(message.origin) not in self.gateways:
-            return Message(message.origin, message.seq, message.payload)
+        origin, _, payload = message
+        if slot_of(origin) not in self.gateways:
+            return message
         try:
-            return _decoder.decode(message.payload)
+            return _decoder.decode(payload)
         except msgspec.DecodeError:
             return None
 
     def _opened_hold(self, hold: Hold) -> Hold:
-        unpacked = [message for packed in hold.batch.messages if (message := unpack(packed)) is not None]
-        return hold._replace(batch=msgspec.structs.replace(hold.batch, messages=self._opened_all(unpacked)))
+        found = [message for packed in hold.batch.segment if (message := unpack(packed)) is not None]
+        segment = self._opened_all([(each.origin, each.seq, each.payload) for each in found])
+        return hold._replace(batch=msgspec.structs.replace(hold.batch, segment=segment))
 
     def _opened_carried(self, carried: Carried) -> Carried:
-        return carried._replace(messages=self._opened_all(carried.messages))
+        return carried._replace(segment=self._opened_all(carried.segment))
 
     def note_settled(self, origin: ProcessId, seq: int, out: Outbox) -> None:
         """Note that one message is settled. Such words come one by one, and not always in order."""
@@ -256,18 +264,16 @@ class DaisyMember:
     def _free_own(self, out: Outbox) -> None:
         """Own messages that have become stable in all systems: the window moves."""
         level = min(self.settled_through.get(self.id, 0), self.finished_beyond)
-        stable = list(takewhile(lambda message: message.seq <= level, self.own))
-        if stable:
-            for message in stable:
-                self.own.popleft()
-                self._own_bytes -= len(message.payload)
-            out.stable.append(Batch(0, self.id, level, [], 0, stable))
+        while self.own and level >= self._first_own:
+            messages = min(level - self._first_own + 1, MAX_SEGMENT_MESSAGES)
+            stable = take(self.own, messages, _ALL_BYTES, _ALL_BYTES)
+            out.stable.append(Batch(0, self.id, stable.marks[self.id], [], 0, stable))
 
     # The cold path
 
     def unfinished(self) -> int:
         """Messages accepted here that are not stable yet; of a gateway, those that are not settled in the daisy."""
-        return len(self.process.unstable) if self.is_gateway else len(self.own)
+        return len(self.process.unstable) if self.is_gateway else total(self.own)[0]
 
     @property
     def is_quiet(self) -> bool:
@@ -278,7 +284,7 @@ class DaisyMember:
         self.process.invariants()
         if self.own:
             through = min(self.settled_through.get(self.id, 0), self.finished_beyond)
-            assert self.own[0].seq > through, f"{self.own[0].seq} is stable up to {through}, and kept"
+            assert self._first_own > through, f"{self._first_own} is stable up to {through}, and kept"
         for origin, early in self._settled_early.items():
             assert not early or min(early) > self.settled_through.get(origin, 0) + 1, f"{origin}: {early}"
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from isthmus.core.endpoint import Hold, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import Parcel, PointPdu, Receipt, Standing
 from isthmus.ordering.group.channel import Incoming, Outgoing
 from isthmus.ordering.orders.matrix import MatrixOrder
@@ -84,12 +85,12 @@ class Parcels:
                 missing -= 1
                 yield member
 
-    def send(self, messages: list[Message], receivers: Collection[ProcessId], now: Nanos) -> None:
+    def send(self, segment: Segment, receivers: Collection[ProcessId], now: Nanos) -> None:
         """Send a parcel to these members; it is delivered here as well."""
         everybody = tuple(member for member in self.view.members if member in receivers or member == self.id)
         stamp = self.order.stamp([self._ranks[member] for member in everybody])
         self._sent += 1
-        batch = Batch(self.view.number, self.id, self._sent, stamp, self._safe, messages)
+        batch = Batch(self.view.number, self.id, self._sent, stamp, self._safe, segment)
         own_row = self._ranks[self.id] * len(self.view.members)
         sent = SentParcel(batch, {member: stamp[own_row + self._ranks[member]] for member in everybody})
         parcel = Parcel(batch, self.done[self.id])

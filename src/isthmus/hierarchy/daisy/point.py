@@ -23,7 +23,8 @@ from msgspec import Meta
 
 from isthmus.core.endpoint import Hold, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import MAX_MEMBERS, Batch, Clocked, Message, Number
+from isthmus.core.message import MAX_MEMBERS, Batch, Clocked, Number
+from isthmus.core.segment import Opened, Segment, pack_all
 from isthmus.core.wire.daisy import PointPdu
 from isthmus.core.wire.group import GroupPdu
 from isthmus.hierarchy.daisy.flush import by_clock
@@ -56,8 +57,8 @@ class Flush:
     def take(self, batch: Batch) -> None:
         """Words of one member. What it told for an earlier view, and could not send then, is all told again."""
         entries = self.entries[batch.sender]
-        for packed in batch.messages:
-            if packed.seq:
+        for packed in batch.segment:
+            if packed[1]:
                 found = unpack_entry(packed)
                 if found is not None:
                     entries.append(found)
@@ -157,7 +158,7 @@ class PointGroup(LocalGroup):
         self.pending.clear()
         for receivers, together in groupby(waiting, self.receivers):
             for portion in self._portions(together):
-                self.parcels.send(pack(portion), receivers, now)
+                self.parcels.send(Segment.pack(pack(portion)), receivers, now)
 
     def _portions(self, messages: Iterable[Clocked]) -> Iterator[list[Clocked]]:
         """Messages to the same members, as they go together into parcels."""
@@ -208,7 +209,7 @@ class PointGroup(LocalGroup):
 
     def _deliver(self) -> None:
         for batch in self.parcels.take():
-            for packed in batch.messages:
+            for packed in batch.segment:
                 message = unpack(packed)
                 if message is None or not self.tree.knows((message.origin, *message.destinations)):
                     continue
@@ -218,7 +219,7 @@ class PointGroup(LocalGroup):
 
     def confirmed(self) -> list[MessageId]:
         for batch in self.parcels.finished:
-            self._confirmed += [MessageId(message.origin, message.seq) for message in batch.messages]
+            self._confirmed += [MessageId(origin, seq) for origin, seq in batch.segment.ids()]
         self.parcels.finished.clear()
         self._settled.update(self.inner.settled)
         self.inner.settled.clear()
@@ -249,13 +250,14 @@ class PointGroup(LocalGroup):
         done = self.parcels.done if self.flush is None else _latest(self.parcels.done, self.flush.done)
         self.flush = Flush(view)
         entries = {(*each[:3], id_of(each.message)): each for each in (*self._tell(), *heard)}
-        self.member.relay([*map(pack_entry, entries.values()), pack_end(self.id, view, done)], now, self.inner)
+        told = [*map(pack_entry, entries.values()), pack_end(self.id, view, done)]
+        self.member.relay(pack_all(told), now, self.inner)
 
     def _tell(self) -> Iterator[FlushEntry]:
         kept = dict(self.record.kept)
         for sender, batches in self.parcels.held.items():
             for number, batch in batches.items():
-                for message in map(unpack, batch.messages):
+                for message in map(unpack, batch.segment):
                     if message is not None:
                         yield FlushEntry(sender, number, kept.pop(id_of(message), None) is not None, message)
         yield from (FlushEntry(0, 0, True, message) for message in kept.values())
@@ -307,27 +309,28 @@ _entry_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_En
 _end_decoder: msgspec.msgpack.Decoder[_End] = msgspec.msgpack.Decoder(_End)
 
 
-def pack_entry(entry: FlushEntry) -> Message:
+def pack_entry(entry: FlushEntry) -> Opened:
     message = entry.message
     envelope = (entry.sender, entry.number, entry.kept, message.clock, message.destinations, message.payload)
-    return Message(message.origin, message.seq, _encoder.encode(envelope))
+    return message.origin, message.seq, _encoder.encode(envelope)
 
 
-def unpack_entry(packed: Message) -> FlushEntry | None:
+def unpack_entry(packed: Opened) -> FlushEntry | None:
     """The entry in a message of the flush; None where the payload makes no sense."""
+    origin, seq, enveloped = packed
     try:
-        sender, number, kept, clock, destinations, payload = _entry_decoder.decode(packed.payload)
+        sender, number, kept, clock, destinations, payload = _entry_decoder.decode(enveloped)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return FlushEntry(sender, number, kept, Clocked(packed.origin, packed.seq, payload, destinations, clock))
+    return FlushEntry(sender, number, kept, Clocked(origin, seq, payload, destinations, clock))
 
 
-def pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Message:
-    return Message(owner, 0, _encoder.encode((view.number, sorted(done.items()))))
+def pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Opened:
+    return owner, 0, _encoder.encode((view.number, sorted(done.items())))
 
 
-def unpack_end(packed: Message) -> _End | None:
+def unpack_end(packed: Opened) -> _End | None:
     try:
-        return _end_decoder.decode(packed.payload)
+        return _end_decoder.decode(packed[2])
     except (msgspec.DecodeError, RecursionError):
         return None

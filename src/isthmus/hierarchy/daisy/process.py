@@ -20,7 +20,8 @@ from msgspec import Struct
 from isthmus.core.endpoint import Hold, Outbox
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import segments_of
 from isthmus.core.wire.daisy import Census, ChangePdu, DaisyFrame, Halt, Knock, Over, Welcome
 from isthmus.core.wire.group import Counts
 from isthmus.core.wire.pdu import Pdu
@@ -166,10 +167,8 @@ class DaisyProcess:
                 self.sent_to.update(dict.fromkeys(present, len(payloads)))
                 self.current.send(present, first, payloads, now, out)
             else:
-                messages: list[Message] = [
-                    Clocked(self.id, seq, payload, chosen, 0) for seq, payload in enumerate(payloads, first)
-                ]
-                out.stable.append(Batch(0, self.id, first, [], 0, messages))
+                segments = segments_of(self.id, first, payloads)
+                out.stable.extend(Batch(0, self.id, first, [], 0, each) for each in segments)
 
     def credit(self) -> int:
         """How many more messages fit now: 0 while too many are not stable everywhere, or have not been sent."""

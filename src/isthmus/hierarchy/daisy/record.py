@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from isthmus.core.ids import MessageId, ProcessId
-from isthmus.core.message import MAX_MEMBERS, Clocked, Message, Number, Vector
+from isthmus.core.message import MAX_MEMBERS, Clocked, Number, Vector
+from isthmus.core.segment import Opened, Segment
 
 
 class GroupRecord:
@@ -68,7 +69,12 @@ class GroupRecord:
             assert self.has(message), f"{message} is kept and was never here"
 
 
-def id_of(message: Message) -> MessageId:
+def segment_of(message: Clocked) -> Segment:
+    """One message as it was sent, for a trace or an application."""
+    return Segment.of(message.origin, message.seq, (message.payload,))
+
+
+def id_of(message: Clocked) -> MessageId:
     return MessageId(message.origin, message.seq)
 
 
@@ -114,28 +120,27 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
 
 
-def pack(messages: Sequence[Clocked]) -> list[Message]:
+def pack(messages: Iterable[Clocked]) -> list[Opened]:
     return [
-        Message(each.origin, each.seq, _encoder.encode((each.clock, each.destinations, each.payload)))
-        for each in messages
+        (each.origin, each.seq, _encoder.encode((each.clock, each.destinations, each.payload))) for each in messages
     ]
 
 
-def pack_with(message: Clocked, way: Way) -> Message:
+def pack_with(message: Clocked, way: Way) -> Opened:
     envelope = (message.clock, message.destinations, message.payload, way)
-    return Message(message.origin, message.seq, _encoder.encode(envelope))
+    return message.origin, message.seq, _encoder.encode(envelope)
 
 
-def unpack(message: Message) -> Clocked | None:
+def unpack(packed: Opened) -> Clocked | None:
     """The message with its destinations; None where the payload makes no sense."""
-    return unpack_with(message)[0]
+    return unpack_with(packed)[0]
 
 
-def unpack_with(message: Message) -> tuple[Clocked | None, Way | None]:
+def unpack_with(packed: Opened) -> tuple[Clocked | None, Way | None]:
     """The message with its destinations, and the stamp of its way."""
+    origin, seq, enveloped = packed
     try:
-        envelope = _decoder.decode(message.payload)
+        envelope = _decoder.decode(enveloped)
     except (msgspec.DecodeError, RecursionError):
         return None, None
-    clock, destinations, payload = envelope.clock, envelope.destinations, envelope.payload
-    return Clocked(message.origin, message.seq, payload, destinations, clock), envelope.way
+    return Clocked(origin, seq, envelope.payload, envelope.destinations, envelope.clock), envelope.way

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from isthmus.core.endpoint import Hold
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked, Message
+from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import SeatReport, SeatState
 from isthmus.core.wire.group import Ack
 from isthmus.hierarchy.daisy.flush import FlushResult, Holder, agree
@@ -298,7 +299,7 @@ class ServersGroup:
             messages = fill_frame(self._not_seen())
             if not messages:
                 return
-            self._multicast(pack(messages), self.order.stamp(self.outgoing.sent + 1), now)
+            self._multicast(Segment.pack(pack(messages)), self.order.stamp(self.outgoing.sent + 1), now)
 
     def _not_seen(self) -> Iterator[Clocked]:
         """Take pending messages one by one, without those that have come by another way meanwhile."""
@@ -307,8 +308,8 @@ class ServersGroup:
             if not self.record.has(id_of(message)):
                 yield message
 
-    def _multicast(self, messages: list[Message], stamp: list[int], now: Nanos) -> None:
-        batch = Batch(self.view_number, self.seat, self.outgoing.sent + 1, stamp, 0, messages)
+    def _multicast(self, segment: Segment, stamp: list[int], now: Nanos) -> None:
+        batch = Batch(self.view_number, self.seat, self.outgoing.sent + 1, stamp, 0, segment)
         self.outgoing.append(batch, now)
         others = self.others()
         if others:
@@ -344,7 +345,7 @@ class ServersGroup:
 
     def _sound(self, batch: Batch) -> Iterator[Clocked]:
         """The messages of a batch that make sense."""
-        for packed in batch.messages:
+        for packed in batch.segment:
             message = unpack(packed)
             if message is not None and self.tree.knows((message.origin, *message.destinations)):
                 yield message

@@ -123,7 +123,7 @@ class Deliveries(Counter[ProcessId]):
 
     def taker(self, slot: ProcessId) -> Callable[[Batch], None]:
         def take(batch: Batch) -> None:
-            self[slot] += len(batch.messages)
+            self[slot] += batch.segment.messages
 
         return take
 
@@ -174,9 +174,9 @@ async def _times(contender: Contender, entities: int, loss: float, seconds: floa
         def take(batch: Batch) -> None:
             now = time.perf_counter_ns()
             times.extend(
-                (now - int.from_bytes(message.payload, "big")) / MILLISECOND
-                for message in batch.messages
-                if message.origin == slot
+                (now - int.from_bytes(payload, "big")) / MILLISECOND
+                for origin, _, payload in batch.segment
+                if origin == slot
             )
 
         return take

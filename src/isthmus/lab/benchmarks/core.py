@@ -19,7 +19,8 @@ from msgspec import Struct
 from isthmus.adapters.embedded import EmbeddedSystem
 from isthmus.core.codec import encode
 from isthmus.core.ids import MILLISECOND, Directory, ProcessName
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.lab.benchmarks.plain import plain_flood
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.orders.causal import CausalOrder
@@ -74,8 +75,8 @@ class Counter:
         self.messages = 0
 
     def take(self, batch: Batch) -> None:
-        for message in batch.messages:
-            if message.payload:
+        for payload in batch.segment.payloads():
+            if payload:
                 self.messages += 1
 
 
@@ -166,5 +167,4 @@ def plain_tcp(size: int) -> float:
 
 
 def _batch(size: int) -> Batch:
-    messages = [Message(1, seq, PAYLOAD) for seq in range(1, BATCH + 1)]
-    return Batch(1, 1, 1000, [1000] * size, 1000, messages)
+    return Batch(1, 1, 1000, [1000] * size, 1000, Segment.of(1, 1, [PAYLOAD] * BATCH))

@@ -92,7 +92,7 @@ class AcknowledgementRig(SystemRig):
         return (max(self.acknowledged_at.values()) - self.sent_at) // ROUND
 
     def on_batch(self, host: Host, batch: Batch) -> None:
-        if batch.messages:
+        if batch.segment:
             self.acknowledged_at[host.id] = self.world.now
 
 

@@ -14,7 +14,8 @@ from msgspec import Struct
 from isthmus.core.codec import body_of
 from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
 from isthmus.core.wire.join import Block
 from isthmus.core.wire.pdu import Pdu
@@ -60,7 +61,7 @@ class MessageCost(Struct):
 
 def _entries(batch: Batch) -> int:
     """Of the vector of the group that a batch is in, and of those that its messages carry beside it."""
-    ways = [way for message in batch.messages if isinstance(way := unpack_with(message)[1], Causes)]
+    ways = [way for message in batch.segment if isinstance(way := unpack_with(message)[1], Causes)]
     return len(batch.stamp) + sum(len(way.group) + len(way.servers) for way in ways)
 
 
@@ -95,7 +96,7 @@ class DaisyRig(SystemRig):
         self.sent.words += 1
         word = pdu.pdu if isinstance(pdu, DaisyFrame) else None
         batch = word.batch if isinstance(word, Parcel) else word
-        if isinstance(pdu, DaisyFrame) and isinstance(batch, Batch) and batch.messages:
+        if isinstance(pdu, DaisyFrame) and isinstance(batch, Batch) and batch.segment:
             self.sent.lines.append((slot_of(source), slot_of(destination)))
             multicast = (pdu.group, batch.sender, batch.number)
             if multicast not in self.sent.headers:
@@ -207,7 +208,7 @@ def flat_vector(processes: int) -> Header:
 def parallel_join(processes: int) -> Header:
     """Two halves and a numbered link: a vector in each half, and on the link a number. Gateways are members."""
     half = flat_vector(processes // 2)
-    link = Block(1, 1, [Message(0, 1, b"")])
+    link = Block(1, 1, Segment.of(0, 1, [b""]))
     return Header(2 * half.entries, 2 * half.size + len(body_of(link)))
 
 

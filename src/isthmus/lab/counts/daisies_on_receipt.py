@@ -12,7 +12,8 @@ from msgspec import structs
 
 from isthmus.core.endpoint import AddressedDelivery
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.daisy import DaisyFrame, Offered, Parcel
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable, Forward
@@ -96,12 +97,12 @@ class UnevenNetwork(PaperNetwork):
         return [at + (takes - 1) * MILLISECOND for at in arrivals]
 
 
-def _messages_of(pdu: Pdu) -> list[Message]:
+def _messages_of(pdu: Pdu) -> Segment:
     """The messages that a word brings, in whichever way local groups send them."""
     word = pdu.pdu if isinstance(pdu, DaisyFrame) else None
     if isinstance(word, Parcel):
         word = word.batch
-    return word.messages if isinstance(word, (Batch, Offered)) else []
+    return word.segment if isinstance(word, (Batch, Offered)) else EMPTY
 
 
 class LateCause(DaisyRig):

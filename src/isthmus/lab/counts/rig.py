@@ -69,7 +69,7 @@ class Charges(Struct, frozen=True):
 
     def bits(self, pdu: Pdu) -> int:
         if isinstance(pdu, Batch | Block):
-            return self.message * len(pdu.messages)
+            return self.message * pdu.segment.messages
         return self.numbering if is_numbering(pdu) else 0
 
 
@@ -99,7 +99,7 @@ class Tally:
 
     def note(self, pdu: Pdu) -> None:
         """One PDU to one destination."""
-        if isinstance(pdu, Batch) and pdu.messages:
+        if isinstance(pdu, Batch) and pdu.segment:
             self.data += 1
         elif isinstance(pdu, Block):
             self.between += 1
@@ -313,8 +313,8 @@ class Rig:
         self.world.step(host, host.member.broadcast, [bytes(self._charges.message // 8)])
 
     def _on_batch(self, host: Host, batch: Batch) -> None:
-        if batch.messages:
-            self.deliveries[self._names[slot_of(host.id)]].append((self.world.now, len(batch.messages)))
+        if batch.segment:
+            self.deliveries[self._names[slot_of(host.id)]].append((self.world.now, batch.segment.messages))
 
     def _rest(self, senders: Iterable[ProcessName]) -> None:
         members = [cast(Group, self.world.hosts[self._slots[sender]].endpoint) for sender in senders]

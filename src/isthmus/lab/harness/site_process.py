@@ -133,10 +133,11 @@ class Meter(Broadcasting):
         super().take(here, batch)
         # Gateways send nothing of their own.
         if slot_of(batch.sender) in self._gateways:
-            self.imported[here] += len(batch.messages)
+            # Like any application, it looks at each of them.
+            self.imported[here] += sum([bool(payload) for payload in batch.segment.payloads()])
             if here == self.measured:
                 now, stamp = monotonic_ns(), _STAMP.unpack_from
-                self.delays.extend([now - stamp(message.payload)[0] for message in batch.messages])
+                self.delays.extend([now - stamp(payload)[0] for payload in batch.segment.payloads()])
 
 
 class SiteProcess:

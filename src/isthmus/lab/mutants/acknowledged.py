@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from isthmus.core.endpoint import Hold, Outbox
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
 from isthmus.core.wire.group import Fetch, Promise
 from isthmus.lab.mutants.mutant import mutant, part_of
 from isthmus.ordering.acknowledged.member import (
@@ -185,9 +186,9 @@ def _does_not_go_back(self: TotallyOrderingMember, now: Nanos) -> None:
 
 
 @mutant("own-place-at-once", breaks="total", of=TotallyOrderingMember._send_batch, scenario="slow to")
-def _own_place_at_once(self: TotallyOrderingMember, messages: list[Message], now: Nanos, out: Outbox) -> None:
+def _own_place_at_once(self: TotallyOrderingMember, segment: Segment, now: Nanos, out: Outbox) -> None:
     """An entity logs its own PDUs when it sends them."""
-    batch = self._stamped(messages, now, out)
+    batch = self._stamped(segment, now, out)
     self._hear(self._own_rank, batch.number, out)
     out.sends.append((self.view.members, batch))
 
@@ -218,7 +219,7 @@ def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) 
     before = len(out.sends)
     _end_step(self, now, out)
     out.sends[before:] = [
-        (to, pdu) for to, pdu in out.sends[before:] if not (isinstance(pdu, Batch) and not pdu.messages)
+        (to, pdu) for to, pdu in out.sends[before:] if not (isinstance(pdu, Batch) and not pdu.segment)
     ]
 
 
@@ -226,7 +227,7 @@ def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) 
 def _data_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
     before = len(out.sends)
     _on_fetch(self, source, fetch, out)
-    out.sends[before:] = [(to, pdu) for to, pdu in out.sends[before:] if isinstance(pdu, Batch) and pdu.messages]
+    out.sends[before:] = [(to, pdu) for to, pdu in out.sends[before:] if isinstance(pdu, Batch) and pdu.segment]
 
 
 @mutant("behind-the-failure-point-lost", breaks="total", of=TotallyOrdering.finish, scenario="to")

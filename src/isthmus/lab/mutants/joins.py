@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from msgspec import structs
 
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment
 from isthmus.core.wire.join import Block, FellowFreeze, FellowState
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.imports import Import
-from isthmus.join.outgoing import Run
 from isthmus.join.plan import JoinPlan
 from isthmus.join.share import ByOrigin, Counted, Sequenced
 from isthmus.lab.mutants.mutant import mutant
@@ -30,7 +30,7 @@ from isthmus.topology.model import Topology
 from isthmus.topology.wiring import path_links
 
 # The originals that mutants build on, taken before anything is replaced.
-_take: Callable[..., list[Run]] = Sequenced._take
+_take: Callable[..., Segment] = Sequenced._take
 _begin_sequenced: Callable[..., None] = Sequenced.begin
 _pump: Callable[..., None] = Counted._pump
 _share: Callable[..., str] = planning._share
@@ -50,11 +50,11 @@ _settled: Callable[..., Collection[ProcessId]] = Import.settled
 
 
 @mutant("number-skipped", of=Sequenced._take, scenario="striped")
-def _number_skipped(self: Sequenced, link: LinkId) -> list[Run]:
+def _number_skipped(self: Sequenced, link: LinkId, room: int) -> Segment:
     """The sequencer leaves a number out."""
     if self._next_number % 7 == 5:
         self._next_number += 1
-    return _take(self, link)
+    return _take(self, link, room)
 
 
 @mutant("window-ignored", of=Sequenced._may_number, scenario="striped")
@@ -77,7 +77,7 @@ def _window_of_a_log_ignored(self: Counted) -> None:
 
 
 @mutant("numbers-kept", of=Sequenced.begin, scenario="striped")
-def _numbers_kept(self: Sequenced, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
+def _numbers_kept(self: Sequenced, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
     """A new epoch goes on with the numbers of the old one."""
     kept = self._next_number
     _begin_sequenced(self, [], links, leading)
@@ -87,7 +87,7 @@ def _numbers_kept(self: Sequenced, waiting: list[Run], links: Sequence[LinkId], 
 
 
 @mutant("everybody-numbers", of=Sequenced.begin, scenario="striped")
-def _everybody_numbers(self: Sequenced, waiting: list[Run], links: Sequence[LinkId], leading: bool) -> None:
+def _everybody_numbers(self: Sequenced, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
     """Every gateway takes itself for the sequencer."""
     _begin_sequenced(self, waiting, links, leading=True)
 
@@ -99,14 +99,13 @@ def _taken_for_a_log(*arguments: Any) -> str:
     return share if share == "by-origin" else "counted"
 
 
-@mutant("link-per-message", breaks="fifo", of=ByOrigin.add, scenario="fifo")
-def _link_per_message(self: ByOrigin, runs: Sequence[Run]) -> None:
+@mutant("link-per-message", breaks="fifo", of=ByOrigin._put_all, scenario="fifo")
+def _link_per_message(self: ByOrigin, segments: Sequence[Segment]) -> None:
     """A FIFO join chooses the link of each message anew."""
-    for origin, first, count in runs:
-        for seq in range(first, first + count):
-            link = self._links[(origin + seq) % len(self._links)] if self._links else None
-            if link is not None and self._carrier.is_mine(link):
-                self._carrier.put(link, 0, [(origin, seq, 1)])
+    for origin, seq, payload in chain.from_iterable(segments):
+        link = self._links[(origin + seq) % len(self._links)] if self._links else None
+        if link is not None and self._carrier.is_mine(link):
+            self._carrier.put(link, 0, Segment.of(origin, seq, (payload,)))
 
 
 @mutant("sent-back", of=planning._plan, scenario="striped")
@@ -136,12 +135,12 @@ def _final_carried_again(
 
 
 @mutant("late-carried-again", breaks="fifo", of=Export.delivered, scenario="mixed cuts")
-def _late_deliveries_carried_again(self: Export, messages: Sequence[Message], out: GatewayOutbox) -> None:
+def _late_deliveries_carried_again(self: Export, segment: Segment, out: GatewayOutbox) -> None:
     """What is delivered late is carried although the far side has it."""
-    runs = self.outstanding.add(messages)
-    if runs and not self.opening:
+    fresh = self.outstanding.add(segment)
+    if fresh and not self.opening:
         self._out = out
-        self.share.add(runs)
+        self.share.add(fresh)
 
 
 @mutant("any-answer-will-do", of=Export.resumed, scenario="striped")
@@ -152,10 +151,10 @@ def _any_answer_will_do(self: Export, epoch: int, final: list[tuple[int, int]], 
 
 
 @mutant("carried-while-opening", breaks="fifo", of=Export.delivered, scenario="fifo")
-def _carried_while_opening(self: Export, messages: Sequence[Message], out: GatewayOutbox) -> None:
+def _carried_while_opening(self: Export, segment: Segment, out: GatewayOutbox) -> None:
     """Messages go out while an epoch is being opened."""
     opening, self.opening = self.opening, False
-    _delivered_export(self, messages, out)
+    _delivered_export(self, segment, out)
     self.opening = opening
 
 
@@ -172,7 +171,7 @@ def _new_peer_ignored(self: Export, link: LinkId, now: Nanos, out: GatewayOutbox
 
 @mutant("newcomer-without-messages", of=Export.catch_up, scenario="turnover")
 def _nothing_outstanding(
-    self: Export, pdu: FellowState, earlier: list[Message], now: Nanos, out: GatewayOutbox
+    self: Export, pdu: FellowState, earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
 ) -> None:
     """A new gateway does not learn what is outstanding."""
     _catch_up_export(self, pdu, [], now, out)
@@ -218,7 +217,7 @@ def _gap_guessed(self: Import, out: GatewayOutbox) -> None:
 def _turn_ignored(self: Import, out: GatewayOutbox) -> None:
     """An import broadcasts a block when it arrives."""
     for first in sorted(self._held):
-        self._relay(self._held.pop(first).messages, out)
+        self._relay(self._held.pop(first).segment, out)
 
 
 @mutant("older-epochs-not-awaited", breaks="fifo", of=Import._relay_unnumbered, scenario="mixed cuts")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from isthmus.core.ids import ProcessId, life_of
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment, pack_all
 from isthmus.join import export as exporting
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
@@ -32,13 +33,13 @@ def _quorum_is_enough(self: GroupMember, out: object) -> None:
 
 
 @mutant("replay-forgotten", of=Replay.due, scenario="restarts")
-def _replay_forgotten(self: Replay, members: Sequence[ProcessId]) -> Sequence[Message]:
+def _replay_forgotten(self: Replay, members: Sequence[ProcessId]) -> Sequence[Segment]:
     """A new life leaves out what the old one had not finished."""
     return ()
 
 
 @mutant("replayed-by-everybody", of=Replay.due, scenario="restarts")
-def _replayed_by_everybody(self: Replay, members: Sequence[ProcessId]) -> Sequence[Message]:
+def _replayed_by_everybody(self: Replay, members: Sequence[ProcessId]) -> Sequence[Segment]:
     """Every gateway broadcasts the rest of the old life."""
     if self._begun:
         return ()
@@ -60,13 +61,14 @@ def _replay_not_awaited(self: Import, recovered: Recovered) -> None:
 
 
 @mutant("replayed-out-of-order", of=merge, where=lives, scenario="restarts")
-def _backwards(journals: Iterable[tuple[Mapping[ProcessId, int], Iterable[Message]]]) -> Recovered:
+def _backwards(journals: Iterable[tuple[Mapping[ProcessId, int], Sequence[Segment]]]) -> Recovered:
     """The old life is replayed origin by origin.
 
     Each origin's messages stay in order, but origins come one after the other, the last one first.
     """
     recovered = _merge(journals)
-    return Recovered(recovered.done, tuple(sorted(recovered.messages, key=lambda each: (-each.origin, each.seq))))
+    messages = sorted(chain.from_iterable(recovered.segments), key=lambda each: (-each[0], each[1]))
+    return Recovered(recovered.done, tuple(pack_all(messages)))
 
 
 @mutant("done-too-early", of=JoinGateway.done, scenario="restarts")

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.group import Fetch, Install, Places, Seek, Status
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.acknowledged.po import PartialOrder
@@ -73,16 +74,16 @@ class AcknowledgingMember(GroupMember, ABC):
     def _send_pending(self, now: Nanos, out: Outbox) -> bool:
         sent = False
         while self.window.pending and self.order.may_send():
-            messages = self.window.take()
-            if not messages:
+            segment = self.window.take()
+            if not segment:
                 break
-            self._send_batch(messages, now, out)
+            self._send_batch(segment, now, out)
             sent = True
         return sent
 
-    def _stamped(self, messages: list[Message], now: Nanos, out: Outbox) -> Batch:
+    def _stamped(self, segment: Segment, now: Nanos, out: Outbox) -> Batch:
         number = self.outgoing.sent + 1
-        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), 0, messages)
+        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), 0, segment)
         self.outgoing.append(batch, now)
         if self._keeps:
             out.stored.append(batch)
@@ -171,11 +172,11 @@ class AcknowledgingMember(GroupMember, ABC):
         elif self._answer_at is None:
             self._answer_at = now + self.acknowledged.answer_after
         if self._answer_at is not None and now >= self._answer_at:
-            self._send_batch([], now, out)
+            self._send_batch(EMPTY, now, out)
         if self.order.stages:
             out.stages += self.order.stages
             self.order.stages.clear()
-        if self._unreported * 4 >= self.settings.window_messages:
+        if self._owes_report:
             self._say_status(now, out)
             self._free_own(out)
         if self._ask_at:
@@ -241,8 +242,8 @@ class PartiallyOrderingMember(AcknowledgingMember):
 
     order_type = PartialOrder
 
-    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
-        batch = self._stamped(messages, now, out)
+    def _send_batch(self, segment: Segment, now: Nanos, out: Outbox) -> None:
+        batch = self._stamped(segment, now, out)
         out.sends.append((self.view.members, batch))
         # Its own channel is no way for a PDU to get lost or late on. What comes back to us is not looked at.
         self._hand_over(self._own_rank, batch, out)
@@ -285,9 +286,9 @@ class TotallyOrderingMember(AcknowledgingMember):
         group = self.membership
         self.membership = LogMembership(owner, group.view, self, self.detector, group.retry_after, group.keepers)
 
-    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
+    def _send_batch(self, segment: Segment, now: Nanos, out: Outbox) -> None:
         # To this process too: the medium says where in the log it belongs.
-        out.sends.append((self.view.members, self._stamped(messages, now, out)))
+        out.sends.append((self.view.members, self._stamped(segment, now, out)))
 
     def receive(self, source: ProcessId, pdus: Sequence[Pdu], now: Nanos, out: Outbox) -> None:
         if source == self.id and not self.stopped:

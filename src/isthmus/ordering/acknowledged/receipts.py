@@ -120,7 +120,7 @@ class AcknowledgingOrder(ABC):
         return [*self.expected, self.buffers - self.used]
 
     def sent(self, batch: Batch) -> None:
-        if batch.messages:
+        if batch.segment:
             self._own_data.append(batch.number)
 
     def has_news(self) -> bool:
@@ -171,7 +171,7 @@ class AcknowledgingOrder(ABC):
                     known_better.append(member)
         row[rank] = number + 1
         self.free_buffers[rank] = batch.stamp[size]
-        if batch.messages:
+        if batch.segment:
             self.needed[rank] = number + 1
             self._data[rank, number] = None
         log = self.logs[0 if self.single_log else rank]
@@ -225,7 +225,7 @@ class AcknowledgingOrder(ABC):
         for member in range(len(self.members)):
             row[member] = max(row[member], batch.stamp[member])
         row[rank] = batch.number + 1
-        if batch.messages:
+        if batch.segment:
             del self._data[rank, batch.number]
             self.answer(rank, batch.number)
         self._reached("pre-acknowledge", rank, batch, ready)
@@ -235,7 +235,7 @@ class AcknowledgingOrder(ABC):
         """Others can acknowledge this PDU only when they know that we have whatever pre-acknowledged it."""
 
     def _reached(self, stage: Stage, rank: int, batch: Batch, ready: list[Batch]) -> None:
-        if batch.messages:
+        if batch.segment:
             self.stages.append(Staged(stage, batch))
         if stage == self._act_on:
             # The same PDU, though an own one that a real medium has carried comes back as a copy.
@@ -260,7 +260,7 @@ class AcknowledgingOrder(ABC):
         """What is not delivered, up to the last data of each member. Empty PDUs behind that are never acknowledged."""
         for rank, queue in enumerate(self.undelivered):
             last = len(queue) - 1
-            while last >= 0 and not queue[last].messages:
+            while last >= 0 and not queue[last].segment:
                 last -= 1
             for batch in islice(queue, last + 1):
                 yield Hold(batch, self.settings.act_on, self.members[rank], batch.number)

@@ -216,7 +216,7 @@ class TotallyOrdering(AcknowledgingOrder):
         log, before = self.logs[0], list(self.expected)
         for _, batch in behind:
             log.received.pop()
-            if batch.messages:
+            if batch.segment:
                 self._places.pop()
         for rank, words in enumerate(self._words):
             while words and words[-1][1][rank] > place[rank]:
@@ -237,10 +237,10 @@ class TotallyOrdering(AcknowledgingOrder):
         place[rank] = batch.number + 1
         self._latest[rank] = place
         self._words[rank].append((batch.stamp, place))
-        if batch.messages:
+        if batch.segment:
             self._places.append(place)
         super().accept(rank, batch, ready)
-        if batch.messages:
+        if batch.segment:
             # In one log nothing passes what stands before it: all that is there has to be told along.
             self.needed = list(map(max, self.needed, place))
         while self._unanswered and self._answer(self._unanswered[0]):

@@ -17,7 +17,8 @@ from typing import Self
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment, segments_of
 from isthmus.core.wire.group import Ack, Excluded, Fetch, Install, JoinRequest, LeaveRequest, Safe, Status
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.channel import Incoming, Outgoing, StreamLog
@@ -26,7 +27,7 @@ from isthmus.ordering.group.farewell import Farewell
 from isthmus.ordering.group.membership import EXCLUDED, LEFT, Membership, MembershipPdu
 from isthmus.ordering.group.quorum import is_quorum, quorum_level
 from isthmus.ordering.group.stability import Stability
-from isthmus.ordering.group.window import GroupSettings, SendWindow
+from isthmus.ordering.group.window import EARLY_REPORT, GroupSettings, SendWindow
 from isthmus.ordering.orders.order import Order
 
 
@@ -60,7 +61,7 @@ class GroupMember:
         self._others_wait_for_safe = True
         self._safe_on_arrival: list[bool] = []
         self._unacknowledged: set[ProcessId] = set()
-        self._unreported = 0
+        self._unreported = self._unreported_bytes = 0
         self._handed_over: list[int] = []
         self._ranks: dict[ProcessId, int] = {}
         self._own_rank = 0
@@ -87,14 +88,13 @@ class GroupMember:
     def broadcast(self, payloads: Sequence[bytes], now: Nanos, out: Outbox) -> int:
         first = self._last_seq + 1
         self._last_seq += len(payloads)
-        owner = self.id
-        self.relay([Message(owner, seq, payload) for seq, payload in enumerate(payloads, first)], now, out)
+        self.relay(segments_of(self.id, first, payloads), now, out)
         return first
 
-    def relay(self, messages: Sequence[Message], now: Nanos, out: Outbox) -> None:
+    def relay(self, segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
         if self.stopped:
             return
-        self.window.accept(messages)
+        self.window.accept(segments)
         self._end_step(now, out)
 
     def credit(self) -> int:
@@ -105,7 +105,8 @@ class GroupMember:
         self.stability.confirm(sender, number)
         log = self._log_of(sender)
         if number > before and log is not None:
-            self._unreported += sum(len(batch.messages) for batch in log.span(before + 1, number))
+            for batch in log.span(before + 1, number):
+                self._count_unreported(batch)
         self._end_step(now, out)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
@@ -177,16 +178,16 @@ class GroupMember:
         """Send what waits and fits the window, in batches. Says whether anything was sent."""
         sent = False
         while self.window.pending or self.order.has_news():
-            messages = self.window.take()
-            if not messages and not self.order.has_news():
+            segment = self.window.take()
+            if not segment and not self.order.has_news():
                 break
-            self._send_batch(messages, now, out)
+            self._send_batch(segment, now, out)
             sent = True
         return sent
 
-    def _send_batch(self, messages: list[Message], now: Nanos, out: Outbox) -> None:
+    def _send_batch(self, segment: Segment, now: Nanos, out: Outbox) -> None:
         number = self.outgoing.sent + 1
-        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), self._own_safe, messages)
+        batch = Batch(self.view.number, self.id, number, self.order.stamp(number), self._own_safe, segment)
         self.outgoing.append(batch, now)
         if self._keeps:
             out.stored.append(batch)
@@ -232,7 +233,20 @@ class GroupMember:
             mine = self.stability.mine
             for batch in ready:
                 mine[batch.sender] = batch.number
-                self._unreported += len(batch.messages)
+                self._count_unreported(batch)
+
+    def _count_unreported(self, batch: Batch) -> None:
+        self._unreported += batch.segment.messages
+        self._unreported_bytes += batch.segment.payload_bytes
+
+    @property
+    def _owes_report(self) -> bool:
+        """Whether so much was finished with that senders may soon wait for word of it."""
+        settings = self.settings
+        return (
+            self._unreported * EARLY_REPORT >= settings.window_messages
+            or self._unreported_bytes * EARLY_REPORT >= settings.window_bytes
+        )
 
     # Safe: a quorum holds it, and every keeper
 
@@ -288,7 +302,7 @@ class GroupMember:
             out.sends.append(((source,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
 
     def _say_status(self, now: Nanos, out: Outbox) -> None:
-        self._unreported = 0
+        self._unreported = self._unreported_bytes = 0
         if not self._peers:
             self._free_own(out)
             return
@@ -348,7 +362,7 @@ class GroupMember:
         if self._own_safe > announced and self._others_wait_for_safe:
             out.sends.append((self._peers, Safe(self.view.number, self._own_safe)))
         self._announced_safe = self._own_safe
-        if self._unreported * 4 >= self.settings.window_messages:
+        if self._owes_report:
             self._say_status(now, out)
             self._free_own(out)
 
@@ -437,7 +451,7 @@ class GroupMember:
         self.outgoing.log = own.log
         self._own_safe = self._announced_safe = own.sent
         self._unacknowledged.clear()
-        self._unreported = 0
+        self._unreported = self._unreported_bytes = 0
         fast = not self.settings.uniform
         pairs = [
             is_quorum({member, self.id}, view.members) and {member, self.id}.issuperset(self._keepers)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, Nanos
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import EMPTY, Segment, take, total
 
 
 class GroupSettings(Struct, frozen=True):
@@ -21,7 +22,8 @@ class GroupSettings(Struct, frozen=True):
     `uniform` off is the `fast` delivery of the design note. `auto_confirm` counts a batch as confirmed as soon as it is
     delivered, for applications that are done with a message when they have been called with it. `keepers` are the slots
     of members that keep a journal: nothing is delivered anywhere before all of them in the view hold it. `start_within`
-    is how long a quorum of the founders waits for the others; with 0 all of them are there from the beginning.
+    is how long a quorum of the founders waits for the others; with 0 all of them are there from the beginning. The
+    window is that of everybody who sends messages of its own; a member that is `unlimited` has none itself.
     """
 
     heartbeat: Nanos = 20 * MILLISECOND
@@ -35,61 +37,78 @@ class GroupSettings(Struct, frozen=True):
     auto_confirm: bool = True
     keepers: frozenset[int] = frozenset()
     start_within: Nanos = 0
+    unlimited: bool = False
+
+
+_WITHOUT_END = 1 << 60
+
+EARLY_REPORT = 8
+"""What part of a sender's window a member may have finished with, in messages or bytes, before it says so at once.
+
+Senders wait for stability, not for delivery: with reports after a quarter of the messages only, and none of gateways
+before their heartbeat, 4 MiB of window let 169,000 messages of 1 KiB a second through a join; with an eighth, of
+messages or bytes, and gateways too, 371,000."""
 
 
 class SendWindow:
     """`pending` waits to be sent; `unstable` messages and bytes are on their way."""
 
-    __slots__ = ("_settings", "pending", "pending_bytes", "unstable_bytes", "unstable_messages")
+    __slots__ = (
+        "_bytes",
+        "_messages",
+        "_settings",
+        "pending",
+        "pending_bytes",
+        "pending_messages",
+        "unstable_bytes",
+        "unstable_messages",
+    )
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
-        self.pending: deque[Message] = deque()
+        self._messages = _WITHOUT_END if settings.unlimited else settings.window_messages
+        self._bytes = _WITHOUT_END if settings.unlimited else settings.window_bytes
+        self.pending: deque[Segment] = deque()
+        self.pending_messages = 0
         self.pending_bytes = 0
         self.unstable_messages = 0
         self.unstable_bytes = 0
 
-    def accept(self, messages: Sequence[Message]) -> None:
-        self.pending.extend(messages)
-        self.pending_bytes += sum(len(message.payload) for message in messages)
+    def accept(self, segments: Sequence[Segment]) -> None:
+        self.pending.extend(segments)
+        for segment in segments:
+            self.pending_messages += segment.messages
+            self.pending_bytes += segment.payload_bytes
 
     def credit(self) -> int:
         """How many more messages may be accepted now."""
-        if self.unstable_bytes + self.pending_bytes >= self._settings.window_bytes:
+        if self.unstable_bytes + self.pending_bytes >= self._bytes:
             return 0
-        return max(0, self._settings.window_messages - self.unfinished())
+        return max(0, self._messages - self.unfinished())
 
     def unfinished(self) -> int:
         """Messages accepted that are not stable yet."""
-        return self.unstable_messages + len(self.pending)
+        return self.unstable_messages + self.pending_messages
 
-    def take(self) -> list[Message]:
+    def take(self) -> Segment:
         """The messages of the next batch: as many as wait, up to the size of a batch and the window."""
-        settings, pending = self._settings, self.pending
-        room = min(settings.batch_messages, settings.window_messages - self.unstable_messages)
-        room_bytes = min(settings.batch_bytes, settings.window_bytes - self.unstable_bytes)
-        if len(pending) <= room and self.pending_bytes <= room_bytes:
-            # Nearly always: all of it, without a look at each message (3 µs instead of 25 µs for 32 messages).
-            messages, size = list(pending), self.pending_bytes
-            pending.clear()
-        else:
-            messages, size = [], 0
-            while pending and len(messages) < room and size < room_bytes:
-                length = len(pending[0].payload)
-                if messages and size + length > settings.batch_bytes:
-                    break
-                messages.append(pending.popleft())
-                size += length
-        self.pending_bytes -= size
-        self.unstable_messages += len(messages)
-        self.unstable_bytes += size
-        return messages
+        settings = self._settings
+        room = min(settings.batch_messages, self._messages - self.unstable_messages)
+        room_bytes = min(settings.batch_bytes, self._bytes - self.unstable_bytes)
+        if room <= 0 or room_bytes <= 0:
+            return EMPTY
+        segment = take(self.pending, room, room_bytes, settings.batch_bytes)
+        self.pending_messages -= segment.messages
+        self.pending_bytes -= segment.payload_bytes
+        self.unstable_messages += segment.messages
+        self.unstable_bytes += segment.payload_bytes
+        return segment
 
     def free(self, batch: Batch) -> None:
         """An own batch has become stable."""
-        self.unstable_messages -= len(batch.messages)
-        self.unstable_bytes -= sum(len(message.payload) for message in batch.messages)
+        self.unstable_messages -= batch.segment.messages
+        self.unstable_bytes -= batch.segment.payload_bytes
 
     def invariants(self) -> None:
-        assert 0 <= self.unstable_messages <= self._settings.window_messages, f"{self.unstable_messages} under way"
-        assert self.pending_bytes == sum(len(message.payload) for message in self.pending)
+        assert 0 <= self.unstable_messages <= self._messages, f"{self.unstable_messages} under way"
+        assert (self.pending_messages, self.pending_bytes) == total(self.pending)

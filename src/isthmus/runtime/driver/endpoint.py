@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import NamedTuple
 
-from isthmus.core.codec import encode
 from isthmus.core.endpoint import AddressedDelivery, Endpoint, Outbox, View
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
@@ -146,7 +145,7 @@ class Driver:
         if out.sends:
             send = self.mesh.send
             for destinations, pdu in out.sends:
-                send(destinations, encode(pdu))
+                send(destinations, pdu)
         if out.links:
             self._onto_links(out.links)
         if out.stopped:

@@ -7,6 +7,7 @@ docs/design/sites.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -72,8 +73,8 @@ class GatewayDriver(MemberDriver):
     def _down(self, link: LinkId) -> None:
         self._step_with(self.gateway.link_down, link)
 
-    def _ready(self, link: LinkId) -> None:
-        self._step_with(self.gateway.link_ready, link)
+    def _ready(self, link: LinkId, room: int) -> None:
+        self._step_with(partial(self.gateway.link_ready, room=room), link)
 
     def _step_with(self, happens: Callable[..., None], *arguments: Any) -> None:
         if self.ended is None:

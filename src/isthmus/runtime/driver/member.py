@@ -135,10 +135,7 @@ class MemberDriver(ProcessDriver):
     def _have_become_stable(self, batches: list[Batch]) -> None:
         me = self.member.id
         for batch in batches:
-            for message in reversed(batch.messages):
-                if message.origin == me:
-                    self.stable_through = message.seq
-                    break
+            self.stable_through = batch.segment.marks.get(me, self.stable_through)
         waiters = self._stability_waiters
         while waiters and waiters[0][0] <= self.stable_through:
             wake(heappop(waiters)[2])

@@ -13,15 +13,18 @@ from typing import Protocol
 
 from isthmus.core.endpoint import Destinations, Endpoint, View
 from isthmus.core.ids import Nanos
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.runtime.driver.endpoint import Driver, Ended
 from isthmus.runtime.driver.recorder import LiveRecorder
 from isthmus.runtime.problems import NotAccepting
 from isthmus.runtime.transport.carrier import Carrier
 
-STEP_MESSAGES = 1024
+STEP_MESSAGES = 4096
 STEP_BYTES = 1 << 20
 """What is accepted in one iteration of the event loop before `send` waits for the next."""
+
+
+_BYTES = {bytes}
 
 
 class Sender(Endpoint, Protocol):
@@ -63,13 +66,9 @@ class ProcessDriver(Driver, ABC):
 
         When it returns, all of them are accepted. A call that is cancelled or refused midway has accepted some.
         """
-        for payload in payloads:
-            if type(payload) is not bytes:
-                raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
-            if len(payload) > MAX_PAYLOAD:
-                raise ValueError(f"a payload of {len(payload)} bytes is larger than {MAX_PAYLOAD}: send it in pieces")
-        if not self._turn.locked() and len(payloads) <= self._room():
-            return self._accept(payloads, destinations)
+        accepted = self.send_now(payloads, destinations)
+        if accepted is not None:
+            return accepted
         async with self._turn:
             first = self.accepted + 1
             while len(payloads) > (room := self._room()):
@@ -83,6 +82,21 @@ class ProcessDriver(Driver, ABC):
                     break
             self._accept(payloads, destinations, first)
             return first
+
+    def send_now(self, payloads: Sequence[bytes], destinations: Destinations | None = None) -> int | None:
+        """Send without waiting, if all of them fit now. Returns the first one's sequence number, or None.
+
+        A coroutine costs as much as everything else that happens to a message on its way (0.6 µs); nearly always there
+        is nothing to wait for.
+        """
+        if set(map(type, payloads)) - _BYTES:
+            wrong = next(each for each in payloads if type(each) is not bytes)
+            raise TypeError(f"a payload is bytes, not {type(wrong).__name__}")
+        if payloads and (largest := max(map(len, payloads))) > MAX_PAYLOAD:
+            raise ValueError(f"a payload of {largest} bytes is larger than {MAX_PAYLOAD}: send it in pieces")
+        if not self._turn.locked() and len(payloads) <= self._room():
+            return self._accept(payloads, destinations)
+        return None
 
     def _room(self) -> int:
         """How many more messages may be accepted now.

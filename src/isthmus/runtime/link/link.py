@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import NamedTuple
 
-from isthmus.core.codec import encode
+from isthmus.core.codec import buffers_of
 from isthmus.core.ids import SECOND, LinkId, ProcessId, ProcessName, slot_of
 from isthmus.core.wire.join import Block, LinkPdu
 from isthmus.runtime.link.connection import LinkConnection, LinkLimits
@@ -44,8 +44,9 @@ class LinkCallbacks(NamedTuple):
     """The link works, and this is the process at its other end; perhaps a new one."""
     on_down: Callable[[LinkId], None]
     """Nothing has come over the link for `dead_after`."""
-    on_ready: Callable[[LinkId], None]
-    """The link has little left to send. Said once after `on_up`, and once for every `Block` that was sent."""
+    on_ready: Callable[[LinkId, int], None]
+    """The link has little left to send. Said once after `on_up`, and once for every `Block` that was sent; and how many
+    bytes of payload the next one should have at most."""
 
 
 class LinkEnds(NamedTuple):
@@ -99,21 +100,17 @@ class LiveLink:
 
     def send(self, pdu: LinkPdu) -> None:
         """Have `pdu` reach the process at the other end, or raise `LinkOverflow`."""
-        self.send_frame(encode(pdu), is_block=type(pdu) is Block)
-
-    def send_frame(self, frame: bytes, *, is_block: bool) -> None:
-        """The same for a PDU that is encoded already, because it goes over several links."""
         session = self._session
         if session is None:
             self._metrics.dropped += 1
             return
-        size = session.add(frame)
+        size = session.add(*buffers_of(pdu))
         if self._connection is not None:
             self._window.accept(size, monotonic_ns())
             if not self._flush_due:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
-        if is_block:
+        if type(pdu) is Block:
             self._ready_reported = False
 
     def _flush(self) -> None:
@@ -141,7 +138,7 @@ class LiveLink:
             opens_at = self._window.opens_at(now)
             if opens_at is not None and opens_at <= now:
                 self._ready_reported = True
-                self._callbacks.on_ready(self.id)
+                self._callbacks.on_ready(self.id, self._window.block)
             elif opens_at is not None and self._pace_timer is None:
                 self._pace_timer = self._loop.call_later((opens_at - now) / SECOND, self._pace_over)
         if self._window.wants_ping(now):

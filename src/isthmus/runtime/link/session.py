@@ -12,6 +12,7 @@ which are on their way on the present connection, then those in `unwritten`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from isthmus.core.ids import LinkId, ProcessId
 from isthmus.runtime.link.wire import HEADER_SIZE, LinkError, LinkHello, data_header
@@ -57,8 +58,8 @@ class LinkSession:
         self._link = link
         self._limit = limit
         self._sent = 0
-        self._written: deque[bytes] = deque()
-        self._unwritten: deque[bytes] = deque()
+        self._written: deque[Sequence[bytes]] = deque()
+        self._unwritten: deque[Sequence[bytes]] = deque()
 
     @property
     def kept(self) -> int:
@@ -69,9 +70,9 @@ class LinkSession:
     def unwritten(self) -> int:
         return len(self._unwritten)
 
-    def add(self, frame: bytes) -> int:
+    def add(self, *frame: bytes) -> int:
         """Take one more frame, or raise `LinkOverflow`. Returns how many bytes it will be on the wire."""
-        size = HEADER_SIZE + len(frame)
+        size = _size_of(frame)
         if self.kept_bytes + size > self._limit:
             raise LinkOverflow(self._link, self._limit)
         self._unwritten.append(frame)
@@ -87,9 +88,10 @@ class LinkSession:
         while unwritten and taken < size:
             frame = unwritten.popleft()
             number += 1
-            buffers += (data_header(number, frame), frame)
+            size_of_frame = _size_of(frame)
+            buffers += (data_header(number, size_of_frame - HEADER_SIZE), *frame)
             written.append(frame)
-            taken += HEADER_SIZE + len(frame)
+            taken += size_of_frame
         self._sent = max(self._sent, number)
         return buffers, number - first, taken
 
@@ -100,7 +102,7 @@ class LinkSession:
         if not 0 <= count <= len(written):
             raise LinkError(self._impossible(received))
         for _ in range(count):
-            self.kept_bytes -= HEADER_SIZE + len(written.popleft())
+            self.kept_bytes -= _size_of(written.popleft())
         self.acknowledged = received
 
     def check(self, hello: LinkHello, life: int) -> int:
@@ -127,3 +129,8 @@ class LinkSession:
             f"it claims to have received {received} frames, but {self.acknowledged} were acknowledged "
             f"and {self._sent} sent"
         )
+
+
+def _size_of(frame: Sequence[bytes]) -> int:
+    """Bytes of a frame on the wire, be it in several buffers."""
+    return HEADER_SIZE + sum(map(len, frame))

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast, get_args
 
 from isthmus.core.codec import MAX_FRAME, VERSION, FrameError, decode_body
 from isthmus.core.ids import LinkId, ProcessId
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.core.wire.join import Block, LinkPdu
 
 _HELLO = struct.Struct(">4sB3sQQQQQQ")
@@ -78,9 +78,9 @@ def decode_hello(data: bytes | bytearray) -> LinkHello:
     return hello
 
 
-def data_header(number: int, frame: bytes) -> bytes:
-    """What goes before an encoded PDU, so that the PDU itself need not be copied."""
-    return _FRAME.pack(DATA, len(frame), number)
+def data_header(number: int, size: int) -> bytes:
+    """What goes before an encoded PDU of so many bytes, so that the PDU itself need not be copied."""
+    return _FRAME.pack(DATA, size, number)
 
 
 def encode_report(received: int, octets: int, clock: int) -> bytes:
@@ -211,7 +211,7 @@ def _decode_pdu(frame: memoryview) -> LinkPdu:
     # Inside a system a payload may have an envelope around it; between systems it is as an application sent it, and the
     # system here may have to put an envelope around it yet. Most frames are too short to break this.
     if len(frame) > MAX_PAYLOAD and type(pdu) is Block:
-        largest = max((len(message.payload) for message in pdu.messages), default=0)
+        largest = pdu.segment.largest
         if largest > MAX_PAYLOAD:
             raise LinkError(f"a payload of {largest} bytes is larger than {MAX_PAYLOAD}")
     return cast(LinkPdu, pdu)

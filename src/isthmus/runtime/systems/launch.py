@@ -42,7 +42,9 @@ def to_each_peer(spec: SystemSpec, process: ProcessId, listener: socket, limits:
     pause = spec.suspect_after / SECOND / CALLS_PER_SUSPICION
     first, longest = min(limits.first_pause, pause), min(limits.longest_pause, pause)
     limits = limits._replace(first_pause=first, longest_pause=longest)
-    return Mesh(process, spec.addresses, listener, group=tag, label=label, limits=limits)
+    return Mesh(
+        process, spec.addresses, listener, group=tag, label=label, limits=limits, hand_over=not spec.sockets_only
+    )
 
 
 async def start_driver(

@@ -61,7 +61,7 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry_after: Nanos = 200 * MILLISECOND
     window_messages: int = 16_384
     window_bytes: int = 8 << 20
-    batch_messages: int = 1_024
+    batch_messages: int = 4_096
     trace: str | None = None
     trace_format: TraceFormat = "jsonl"
     trace_sync: bool = False
@@ -79,6 +79,8 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What systems of this kind have to agree on besides."""
     gateways: tuple[int, ...] = ()
     """Slots of the gateways, where the system is joined to others."""
+    sockets_only: bool = False
+    """Whether members in one event loop speak over sockets too, instead of handing PDUs over."""
 
     def __post_init__(self) -> None:
         if self.start_within <= 0:

@@ -25,8 +25,8 @@ class Carrier(Protocol):
     async def reach(self, processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]:
         """Wait until each of these processes has answered. Returns those that did not in time."""
 
-    def send(self, destinations: Destinations, frame: bytes) -> None:
-        """Have `frame` sent to each destination at the end of this iteration of the event loop."""
+    def send(self, destinations: Destinations, pdu: Pdu) -> None:
+        """Have `pdu` sent to each destination at the end of this iteration of the event loop."""
 
     async def close(self, timeout: float = 1.0) -> None:
         """Send what waits, then close."""

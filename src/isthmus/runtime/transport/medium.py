@@ -18,7 +18,7 @@ from socket import socket
 
 from msgspec import Struct
 
-from isthmus.core.codec import FrameError
+from isthmus.core.codec import FrameError, encode
 from isthmus.core.endpoint import Destinations
 from isthmus.core.ids import Directory, ProcessId
 from isthmus.core.wire.pdu import Pdu
@@ -113,8 +113,8 @@ class Medium(ABC):
 
     # Sending.
 
-    def send(self, destinations: Destinations, frame: bytes) -> None:
-        self._put(pack(self._process, destinations, frame))
+    def send(self, destinations: Destinations, pdu: Pdu) -> None:
+        self._put(pack(self._process, destinations, encode(pdu)))
 
     def _put(self, parcel: bytes) -> None:
         if not self._closed:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from random import Random
 from typing import NamedTuple, cast
 
@@ -89,7 +90,7 @@ class Peer:
         self._eager = False
         self._turned = asyncio.Event()
         self.process: ProcessId = -1
-        self.frames: list[bytes] = []
+        self.frames: list[Sequence[bytes]] = []
         self.size = 0
         self.full = False
         self.dropped = 0
@@ -110,7 +111,7 @@ class Peer:
             if self._dialling is None:
                 self._dialling = self._loop.create_task(self._dial())
         elif not connection.transport.is_closing():
-            connection.transport.writelines(self.frames)
+            connection.transport.writelines(chain.from_iterable(self.frames))
             self.frames.clear()
             self.size = 0
 

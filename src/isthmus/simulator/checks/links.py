@@ -53,7 +53,7 @@ class LinkWatch:
                 f"join {join}: number {pdu.first} is under way, the far side has said {delivered}, "
                 f"and the window is {self.window}"
             )
-            if pdu.first + len(pdu.messages) > delivered + self.window:
+            if pdu.first + pdu.segment.messages > delivered + self.window:
                 self.sometimes.reach("window full")
         elif isinstance(pdu, Progress):
             direction = (join, 1 - end, pdu.epoch)

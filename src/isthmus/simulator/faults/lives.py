@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from random import Random
 
 from isthmus.core.ids import LIFE, MILLISECOND, Nanos, ProcessId, incarnation_of
-from isthmus.core.message import Message
+from isthmus.core.segment import Segment
 from isthmus.join.member import GatewayMember
 from isthmus.join.recovery import NOTHING, Recovered, merge
 from isthmus.simulator.world import Host, World
@@ -23,7 +23,7 @@ class SimulatedJournal:
     """What one gateway process has written down."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.segments: list[Segment] = []
         self.done: dict[ProcessId, int] = {}
 
 
@@ -68,7 +68,7 @@ class Lives:
 
     def open_journal(self, host: Host) -> None:
         """Let a gateway keep a journal from now on."""
-        host.journal = self._journals.setdefault(host.id, SimulatedJournal()).messages
+        host.journal = self._journals.setdefault(host.id, SimulatedJournal()).segments
 
     def _note(self) -> None:
         for slot in self._gateways:
@@ -90,7 +90,7 @@ class Lives:
         self._end_everybody()
         self.life += 1
         # Journals are in the order in which their gateways came: founders first, then those who came later.
-        self.recovered = merge((journal.done, journal.messages) for journal in self._journals.values())
+        self.recovered = merge((journal.done, journal.segments) for journal in self._journals.values())
         self.is_dead = False
         self._begin()
 

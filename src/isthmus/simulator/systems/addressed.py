@@ -147,8 +147,8 @@ class AddressedSystem(ABC):
         endpoint = host.endpoint
         assert isinstance(endpoint, Writer)
         for hold in endpoint.waiting():
-            message = hold.batch.messages[0]
-            what = f"{self._name(host.id)} holds {self._name(message.origin)}/{message.seq}"
+            origin, seq = next(hold.batch.segment.ids())
+            what = f"{self._name(host.id)} holds {self._name(origin)}/{seq}"
             awaited = self._name(hold.awaited)
             yield f"{what}, which waits until {hold.unit} {hold.number} of {awaited} is {hold.reason}"
 

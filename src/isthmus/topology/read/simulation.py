@@ -11,7 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessName
-from isthmus.core.message import MAX_PAYLOAD
+from isthmus.core.segment import MAX_PAYLOAD
 from isthmus.topology.problem import quote
 from isthmus.topology.read.table import NAME, Table, describe
 

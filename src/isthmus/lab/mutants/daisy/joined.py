@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import ProcessId
-from isthmus.core.message import Batch, Message
+from isthmus.core.message import Batch
+from isthmus.core.segment import Opened
 from isthmus.core.wire.daisy import Finished
 from isthmus.hierarchy.daisy.member import DaisyMember
 from isthmus.lab.mutants.mutant import mutant
@@ -19,7 +20,7 @@ _delivered = DaisyMember._delivered
 @mutant("daisy-joined-stable-when-settled", of=DaisyMember.finished_beyond, scenario="joined daisies")
 def _stable_when_settled(self: DaisyMember) -> int:
     """A message is stable when the daisy has it, whatever becomes of it beyond."""
-    return self.own[-1].seq if self.own else 0
+    return self.own[-1].marks[self.id] if self.own else 0
 
 
 @mutant("daisy-joined-answers-what-is-settled", of=DaisyMember._on_how_far, scenario="joined daisies")
@@ -40,9 +41,9 @@ def _settled_when_delivered(self: DaisyMember, out: Outbox) -> None:
 
 
 @mutant("daisy-joined-sealed", of=DaisyMember._opened, scenario="joined daisies")
-def _sealed(self: DaisyMember, message: Message) -> Message | None:
+def _sealed(self: DaisyMember, message: Opened) -> Opened | None:
     """What came in is handed out as a message of the gateway."""
-    return Message(message.origin, message.seq, message.payload)
+    return message
 
 
 @mutant("daisy-joined-views-first", of=DaisyMember._delivered, scenario="joined daisies")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import Segment
 from isthmus.hierarchy.daisy.early import NOWHERE, EarlyLocalGroup, EarlyServersGroup
 from isthmus.hierarchy.daisy.early_orders import SeatOrder
 from isthmus.hierarchy.daisy.local import Arrival
@@ -38,7 +39,7 @@ def _servers_left_out(self: EarlyServersGroup, message: Clocked, causes: Causes,
 @mutant("daisy-early-in-whole", of=EarlyLocalGroup.send_ahead, scenario="early daisy")
 def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
     """What is ahead is delivered at once."""
-    self.member.relay([pack_with(message, NOWHERE)], now, self.inner)
+    self.member.relay([Segment.pack([pack_with(message, NOWHERE)])], now, self.inner)
 
 
 @mutant("daisy-early-out-of-turn", of=EarlyLocalGroup.relay, scenario="dying daisy")

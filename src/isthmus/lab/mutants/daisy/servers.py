@@ -8,6 +8,7 @@ from operator import truth
 from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
+from isthmus.core.segment import pack_all
 from isthmus.core.wire.daisy import DaisyFrame
 from isthmus.hierarchy.daisy import servers as daisy_servers
 from isthmus.hierarchy.daisy.flush import FlushResult, agree
@@ -73,7 +74,7 @@ def _newest_first(self: ServersGroup, messages: Sequence[Clocked], now: Nanos) -
 def _up_on_receipt(self: DaisyGeneration, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
     """A server sends up what its local group has not delivered yet."""
     if len(self.levels) > 1 and frame.group == self.local.number and isinstance(frame.pdu, Batch):
-        for packed in frame.pdu.messages:
+        for packed in frame.pdu.segment:
             message = unpack(packed)
             if message is not None and self.tree.is_below(frame.group, message.origin):
                 if self.local.goes_beyond(message):
@@ -95,7 +96,7 @@ def _offered_once(self: LocalGroup) -> None:
 @mutant("daisy-star-past-the-server", of=LocalGroup.send, scenario="star daisy")
 def _past_the_server(self: LocalGroup, messages: Sequence[Clocked], now: Nanos) -> None:
     """Members of a star multicast by themselves."""
-    self.member.relay(pack(messages), now, self.inner)
+    self.member.relay(pack_all(pack(messages)), now, self.inner)
 
 
 # Memory
