@@ -19,6 +19,7 @@ _ALL = "Benchmarks, all of them if none is named"
 _LONG = "As long as you let it"
 BENCHMARKS = (
     Command("core", _ALL, "bench.core:bench", "Causal broadcast beside a plain loop over the same frames."),
+    Command("targets", _ALL, "bench.targets:bench", "What this code is to carry, beside what it carries here."),
     Command("memory", _ALL, "bench.memory:bench", "Whether memory grows in a long run of causal broadcast."),
     Command("mutants", _ALL, "bench.mutants:bench", "After how many seeds each mistake of the catalogue is caught."),
     Command("wan", _ALL, "bench.wan:bench", "What 1, 2, 4 and 8 links carry between two sites over emulated lines."),
