@@ -15,6 +15,7 @@ from isthmus.core.segment import Segment
 from isthmus.core.wire.group import (
     Accept,
     Ack,
+    Ask,
     Busy,
     Excluded,
     Fetch,
@@ -23,11 +24,13 @@ from isthmus.core.wire.group import (
     LeaveRequest,
     Places,
     Prepare,
+    Present,
     Promise,
     Proposal,
     Propose,
     Safe,
     Seek,
+    Stable,
     Status,
 )
 from isthmus.core.wire.pdu import Pdu
@@ -135,6 +138,9 @@ def group_kinds(
         Ack: st.builds(Ack, views, counts, counts),
         Safe: st.builds(Safe, views, counts),
         Status: st.builds(Status, views, counts, counts, vectors, departed, groups, ballots),
+        Ask: st.builds(Ask, views, st.booleans()),
+        Stable: st.builds(Stable, views, vectors, departed),
+        Present: st.builds(Present, views, groups),
         JoinRequest: st.builds(JoinRequest, processes),
         LeaveRequest: st.builds(LeaveRequest, views),
         Prepare: st.builds(Prepare, views, ballots),

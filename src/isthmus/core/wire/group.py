@@ -39,7 +39,8 @@ class Status(WirePdu, frozen=True, tag="status"):
 
     `departed` says the same of senders that are no longer in the view; `sent` is how many batches this process
     has sent, so that the loss of the last one shows; `suspects` are the members it has not heard of for too long;
-    `ballot` is the highest that it knows of, not 0 once a view change has begun.
+    `ballot` is the highest that it knows of, not 0 once a view change has begun. In a group where not everybody hears
+    everybody the counts are for the collector only, and `confirmed` and `departed` are empty for the others.
     """
 
     view: Number
@@ -49,6 +50,28 @@ class Status(WirePdu, frozen=True, tag="status"):
     departed: Counts
     suspects: Members
     ballot: Number
+
+
+class Ask(WirePdu, frozen=True, tag="ask"):
+    """Let me hear of you: whoever gets this answers with its `Status`, and if I want them with its counts."""
+
+    view: Number
+    counts: bool
+
+
+class Stable(WirePdu, frozen=True, tag="stable"):
+    """From the collector: everybody has confirmed so many batches, by rank and of senders that are gone."""
+
+    view: Number
+    confirmed: Vector
+    departed: Counts
+
+
+class Present(WirePdu, frozen=True, tag="present"):
+    """From a founder that waits for others: these have come. Whoever knows of more answers."""
+
+    view: Number
+    founders: Members
 
 
 class JoinRequest(WirePdu, frozen=True, tag="join"):
@@ -162,6 +185,9 @@ GroupPdu: TypeAlias = (
     | Ack
     | Safe
     | Status
+    | Ask
+    | Stable
+    | Present
     | JoinRequest
     | LeaveRequest
     | Prepare

@@ -164,9 +164,8 @@ class Shredder:
         self._sent += len(payloads)
         origins, numbers = zip(*islice(self._ids, len(payloads)), strict=True)
         if self._make is None:
-            from isthmus.core.message import Message
-
-            self._member.relay(list(map(Message, origins, numbers, payloads)), now, out)
+            message = import_module("isthmus.core.message").Message
+            self._member.relay(list(map(message, origins, numbers, payloads)), now, out)
         else:
             columns = (array("Q", origins), array("Q", numbers), array("I", (1,) * len(payloads)))
             table = (each.tobytes() for each in columns)

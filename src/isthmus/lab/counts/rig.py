@@ -25,7 +25,7 @@ from msgspec import Struct
 from isthmus.core.endpoint import AddressedDelivery, Endpoint
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
-from isthmus.core.wire.group import Ack, Safe, Status
+from isthmus.core.wire.group import Ack, Ask, Safe, Stable, Status
 from isthmus.core.wire.join import Block, Confirm, FellowAck, FellowAssign, FellowFrame, LinkPdu, Progress
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.member import GatewayMember, Group
@@ -53,6 +53,8 @@ _ALSO: dict[type, str] = {
     Ack: "acknowledgement",
     Safe: "safe",
     Status: "heartbeat",
+    Ask: "heartbeat",
+    Stable: "heartbeat",
     Batch: "place in a total order",
     FellowAck: "acknowledgement between gateways",
     FellowFrame: "word between gateways",

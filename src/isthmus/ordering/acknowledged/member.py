@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
-from isthmus.core.message import Batch
+from isthmus.core.message import MAX_MEMBERS, Batch
 from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.group import Fetch, Install, Places, Seek, Status
 from isthmus.core.wire.pdu import Pdu
@@ -65,8 +65,8 @@ class AcknowledgingMember(GroupMember, ABC):
         self._exist: dict[ProcessId, int] = {}
         self._asked: dict[ProcessId, int] = {}
         self._ask_at: dict[ProcessId, Nanos] = {}
-        # Quorums decide nothing here: everybody has to have a PDU.
-        settings = replace(settings or GroupSettings(), uniform=False)
+        # Quorums decide nothing here: everybody has to have a PDU. And what goes over a medium everybody hears.
+        settings = replace(settings or GroupSettings(), uniform=False, all_speak=MAX_MEMBERS)
         super().__init__(owner, members, lambda: self.order_type(acknowledged), settings, now, joining=joining)
 
     # Sending

@@ -134,6 +134,10 @@ class Outgoing(Generic[Item]):
                 again.append((receiver, self.log.span(peer.acked + 1, peer.acked + RESEND_AT_ONCE)))
         return again
 
+    def unanswering(self) -> list[ProcessId]:
+        """Receivers that were sent something again and have not acknowledged anything since."""
+        return [receiver for receiver, peer in self.peers.items() if peer.acked < self.sent and peer.backoff > 1]
+
 
 class Incoming(Generic[Item]):
     """The receiver's half: puts one sender's batches back into order, each exactly once."""

@@ -19,14 +19,28 @@ from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment, segments_of
-from isthmus.core.wire.group import Ack, Excluded, Fetch, Install, JoinRequest, LeaveRequest, Safe, Status
+from isthmus.core.wire.group import (
+    Ack,
+    Ask,
+    Excluded,
+    Fetch,
+    Install,
+    JoinRequest,
+    LeaveRequest,
+    Present,
+    Safe,
+    Stable,
+    Status,
+)
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.channel import Incoming, Outgoing, StreamLog
+from isthmus.ordering.group.collector import Collector
 from isthmus.ordering.group.detector import FailureDetector
 from isthmus.ordering.group.farewell import Farewell
 from isthmus.ordering.group.membership import EXCLUDED, LEFT, Membership, MembershipPdu
 from isthmus.ordering.group.quorum import is_quorum, quorum_level
-from isthmus.ordering.group.stability import Stability
+from isthmus.ordering.group.ring import Ring
+from isthmus.ordering.group.stability import COLLECTOR, Stability
 from isthmus.ordering.group.window import EARLY_REPORT, GroupSettings, SendWindow
 from isthmus.ordering.orders.order import Order
 
@@ -49,6 +63,7 @@ class GroupMember:
         self.order = make_order()
         self.detector = FailureDetector(owner, self.settings.suspect_after)
         self.stability = Stability()
+        self.collector = Collector()
         self.stopped = ""
         self._contacts = tuple(member for member in members if member != owner)
         self._last_seq = 0
@@ -69,6 +84,10 @@ class GroupMember:
         self._keepers: tuple[ProcessId, ...] = ()
         self._peers: tuple[ProcessId, ...] = ()
         self._not_arrived: set[ProcessId] = set()
+        self._ring = Ring(owner, (owner,), self.settings)
+        self._spoke_up = False
+        self._sent_before = 0
+        self._was_open = False
         self.outgoing: Outgoing[Batch] = Outgoing((), self.settings.retry_after, now)
         self.incoming: dict[ProcessId, Incoming[Batch]] = {}
         self.view = View(0, ())
@@ -139,6 +158,12 @@ class GroupMember:
                 self._on_fetch(source, pdu, out)
             elif isinstance(pdu, MembershipPdu):
                 self.membership.handle(source, pdu, now, out)
+            elif isinstance(pdu, Stable):
+                self._on_stable(pdu, now, out)
+            elif isinstance(pdu, Ask):
+                self._on_ask(source, pdu, now, out)
+            elif isinstance(pdu, Present):
+                self._on_present(source, pdu, now, out)
             else:
                 self._on_other(source, pdu, now, out)
             if out.stopped:
@@ -158,10 +183,14 @@ class GroupMember:
         if self._farewell is not None:
             self._linger(now, out)
             return
-        if not self.membership.blocked:
+        if not self.membership.blocked and (self._ring.is_whole or self.outgoing.log):
             for receiver, batches in self.outgoing.overdue(now):
                 out.sends.extend(((receiver,), batch) for batch in batches)
-        self._cut_logs(out)
+        if self._ring.is_whole:
+            self._cut_logs(out)
+        else:
+            self._say_who_is_there(now, out)
+            self._ask(now, out)
         self._say_status(now, out)
         if self.membership.leaving and self._nothing_left_to_do():
             self.membership.leavers.add(self.id)
@@ -282,18 +311,19 @@ class GroupMember:
     def _on_status(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
         if status.view != self.view.number:
             self.membership.behind(source, status, out)
+            if status.view > self.view.number and not self._ring.is_whole:
+                # We are not among those that it would hear of us by: it is to know that we missed the decision.
+                out.sends.append(((source,), self._status(now, counts=False)))
             return
         self._not_arrived.discard(source)
-        self.detector.report(source, status.suspects)
+        if self.detector.report(source, status.suspects, now) and self._is_first(now):
+            # Nobody suspects these sooner than those who told us, and it falls to us to act on it: at once.
+            self._next_tick = now
         self.membership.heard_of(status.ballot)
-        if len(status.confirmed) != len(self.view.members):
-            return
-        self.stability.learn(source, zip(self.view.members, status.confirmed, strict=True))
-        if self.departed:
-            # Who has nothing of a departed sender to speak of knows all of it to be stable.
-            departed = dict(status.departed)
-            self.stability.learn(source, [(each, departed.get(each, log.last)) for each, log in self.departed.items()])
-        self._free_own(out)
+        if self._ring.is_whole or status.confirmed:
+            if len(status.confirmed) != len(self.view.members):
+                return
+            self._learn_confirmed(source, status, now, out)
         if self.membership.blocked:
             return
         self._learn_safe(source, status.safe, out)
@@ -301,22 +331,161 @@ class GroupMember:
         if stream is not None and status.sent > stream.received:
             out.sends.append(((source,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
 
+    def _learn_confirmed(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
+        if not self._ring.is_whole:
+            self.collector.report(source, status)
+            if self.collector.has_heard_all:
+                self._tell_stable(now, out)
+            elif self.collector.said is not None and self.collector.has_missed_it(status):
+                out.sends.append(((source,), self.collector.said))
+            return
+        self.stability.learn(source, zip(self.view.members, status.confirmed, strict=True))
+        if self.departed:
+            # Who has nothing of a departed sender to speak of knows all of it to be stable.
+            departed = dict(status.departed)
+            self.stability.learn(source, [(each, departed.get(each, log.last)) for each, log in self.departed.items()])
+        self._free_own(out)
+
     def _say_status(self, now: Nanos, out: Outbox) -> None:
         self._unreported = self._unreported_bytes = 0
         if not self._peers:
             self._free_own(out)
-            return
+        elif self._ring.is_whole:
+            out.sends.append((self._peers, self._status(now, counts=True)))
+        else:
+            self._say_status_in_ring(now, out)
+
+    def _say_status_in_ring(self, now: Nanos, out: Outbox) -> None:
+        """To the watchers, or to everybody if it concerns everybody; and to the collector, if something is open."""
+        status = self._status(now, counts=False)
+        audience = self._ring.watchers
+        # A batch repairs the loss of an earlier one, and of word that it is safe. Without one this has to.
+        quiet = self.outgoing.sent == self._sent_before
+        if status.suspects or self._spoke_up or (quiet and self.outgoing.log):
+            audience = self._peers
+        self._spoke_up, self._sent_before = bool(status.suspects), self.outgoing.sent
+        if self._is_open():
+            first = self._report_to_first(now, out)
+            audience = tuple(member for member in audience if member != first)
+        elif status.ballot:
+            # A change that has begun must end, and it falls to the first to end it.
+            audience = tuple(sorted({*audience, self.detector.first_trusted(self.view.members, now)} - {self.id}))
+        out.sends.append((audience, status))
+
+    def _report_early(self, now: Nanos, out: Outbox) -> None:
+        """Some sender's window may be full of what is finished with here: do not wait for the heartbeat to say so."""
+        if self._ring.is_whole:
+            self._say_status(now, out)
+            self._free_own(out)
+        else:
+            self._unreported = self._unreported_bytes = 0
+            self._report_to_first(now, out)
+
+    def _report_to_first(self, now: Nanos, out: Outbox) -> ProcessId:
+        """Tell the collector what we have confirmed; as the collector, everybody what is stable. Returns who it is."""
+        first = self.detector.first_trusted(self.view.members, now)
+        if first == self.id:
+            self._tell_stable(now, out)
+        else:
+            out.sends.append(((first,), self._status(now, counts=True)))
+        return first
+
+    def _status(self, now: Nanos, *, counts: bool) -> Status:
         mine = self.stability.mine
-        status = Status(
+        return Status(
             view=self.view.number,
             sent=self.outgoing.sent,
             safe=self._own_safe,
-            confirmed=[mine.get(member, 0) for member in self.view.members],
-            departed=[(sender, mine.get(sender, 0)) for sender in self.departed],
+            confirmed=self.stability.confirmed(self.view.members) if counts else [],
+            departed=[(sender, mine.get(sender, 0)) for sender in self.departed] if counts else [],
             suspects=sorted(self.detector.silent(now)),
             ballot=self.membership.highest_ballot,
         )
-        out.sends.append((self._peers, status))
+
+    # In a large group: who is asked, and who tells what is stable (docs/design/group.md, "Heartbeats")
+
+    def _is_first(self, now: Nanos) -> bool:
+        return self.detector.first_trusted(self.view.members, now) == self.id
+
+    def _is_open(self) -> bool:
+        """Whether there is anything that this process has to hear from a collector."""
+        return bool(self._not_arrived or self.departed) or self.stability.is_open(self.view.members)
+
+    def _say_who_is_there(self, now: Nanos, out: Outbox) -> None:
+        another = self.detector.to_tell_of_founders(now)
+        if another is not None:
+            told = tuple(sorted({*self._ring.watchers, another}))
+            out.sends.append((told, Present(self.view.number, self.detector.present)))
+
+    def _on_present(self, source: ProcessId, present: Present, now: Nanos, out: Outbox) -> None:
+        if present.view != self.view.number:
+            return
+        self.detector.are_there(present.founders, now)
+        if not set(self.detector.present).issubset(present.founders):
+            out.sends.append(((source,), Present(self.view.number, self.detector.present)))
+
+    def _ask(self, now: Nanos, out: Outbox) -> None:
+        """Ask those to speak whose silence would otherwise say nothing, and matters."""
+        if self.detector.is_waiting(now):
+            return
+        number, collector, detector = self.view.number, self.collector, self.detector
+        first = detector.first_trusted(self.view.members, now) if self._is_open() else None
+        suspects = detector.suspects(now)
+        lagging: list[ProcessId] = []
+        if collector.fresh or first == self.id:
+            lagging = collector.lagging(self.stability.confirmed(self.view.members))
+            if lagging:
+                out.sends.append((tuple(lagging), Ask(number, counts=True)))
+        else:
+            collector.rest()
+        others: set[ProcessId] = set()
+        if detector.doubts_all(now):
+            others.update(self._peers)
+        if suspects and not is_quorum(set(self.view.members) - suspects, self.view.members):
+            # Nothing can be decided here. Those that we miss may have done so, without us.
+            others.update(suspects)
+        if self._was_open and first is not None and first != self.id and detector.doubts(first, now):
+            others.add(first)
+        self._was_open = first is not None
+        if self.outgoing.log:
+            others.update(self.outgoing.unanswering())
+        if self.membership.attempt is not None:
+            others.update(self.membership.attempt.owing())
+        others.difference_update(lagging)
+        if others:
+            out.sends.append((tuple(sorted(others)), Ask(number, counts=False)))
+        detector.ask([*lagging, *others], now)
+
+    def _on_ask(self, source: ProcessId, ask: Ask, now: Nanos, out: Outbox) -> None:
+        if ask.view < self.view.number:
+            self.membership.behind(source, ask, out)
+        else:
+            out.sends.append(((source,), self._status(now, counts=ask.counts)))
+
+    def _tell_stable(self, now: Nanos, out: Outbox) -> None:
+        """As a collector: tell everybody what has become stable."""
+        mine = self.stability.mine
+        departed = {sender: mine.get(sender, 0) for sender in self.departed}
+        word = self.collector.word(self.view.number, self.stability.confirmed(self.view.members), departed)
+        if word is not None:
+            out.sends.append((self._peers, word))
+            self._on_stable(word, now, out)
+
+    def _on_stable(self, word: Stable, now: Nanos, out: Outbox) -> None:
+        if word.view != self.view.number or len(word.confirmed) != len(self.view.members) or self._ring.is_whole:
+            return
+        # Whoever collects has heard everybody in this view before it says anything.
+        self._not_arrived.clear()
+        self.detector.all_were_heard(now)
+        counts = list(zip(self.view.members, word.confirmed, strict=True))
+        counts += [(sender, number) for sender, number in word.departed if sender in self.departed]
+        for sender in self.stability.learn(COLLECTOR, counts):
+            stream = self.incoming.get(sender)
+            if sender == self.id:
+                self._free_own(out)
+            elif stream is not None:
+                self._cut_log(sender, stream.log, out)
+        self._cut_departed(out)
 
     def _free_own(self, out: Outbox) -> None:
         """Forget own batches that became stable, and so let the application send more."""
@@ -334,6 +503,9 @@ class GroupMember:
         self._free_own(out)
         for sender, stream in self.incoming.items():
             self._cut_log(sender, stream.log, out)
+        self._cut_departed(out)
+
+    def _cut_departed(self, out: Outbox) -> None:
         for sender, log in list(self.departed.items()):
             self._cut_log(sender, log, out)
             if not log:
@@ -363,8 +535,7 @@ class GroupMember:
             out.sends.append((self._peers, Safe(self.view.number, self._own_safe)))
         self._announced_safe = self._own_safe
         if self._owes_report:
-            self._say_status(now, out)
-            self._free_own(out)
+            self._report_early(now, out)
 
     # Views
 
@@ -438,6 +609,8 @@ class GroupMember:
         self._keepers = tuple(member for member in view.members if slot_of(member) in self.settings.keepers)
         self._peers = tuple(member for member in view.members if member != self.id)
         self._not_arrived = set(self._peers)
+        self._ring = Ring(self.id, view.members, self.settings)
+        self.collector = Collector(self._peers)
         for sender in list(self.incoming):
             if sender not in self._ranks:
                 log = self.incoming.pop(sender).log
@@ -461,8 +634,9 @@ class GroupMember:
         self._others_wait_for_safe = not fast and not all(pair for at, pair in enumerate(pairs) if at != self._own_rank)
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
         caught_up = self.settings.auto_confirm or not self._joining
-        self.stability.install(self.id, view.members, counts, self.departed, caught_up=caught_up)
-        self.detector.watch(self._peers, now)
+        collected = not self._ring.is_whole
+        self.stability.install(self.id, view.members, counts, self.departed, caught_up=caught_up, collected=collected)
+        self.detector.watch(self._peers, now, self._ring)
 
     def _nothing_left_to_do(self) -> bool:
         return not self.unfinished() and not self.membership.blocked

@@ -19,6 +19,7 @@ from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import MAX_MEMBERS
 from isthmus.core.wire.group import (
     Accept,
+    Ask,
     Busy,
     Excluded,
     Fetch,
@@ -67,7 +68,7 @@ class ViewCallbacks(Protocol):
 class Attempt:
     """A ballot that this process runs as coordinator."""
 
-    __slots__ = ("accepts", "asked", "ballot", "promises", "proposal", "proposed", "retry_at")
+    __slots__ = ("accepts", "asked", "ballot", "promises", "proposal", "proposed", "retried", "retry_at")
 
     def __init__(self, ballot: int, asked: tuple[ProcessId, ...], retry_at: Nanos) -> None:
         self.ballot = ballot
@@ -77,6 +78,12 @@ class Attempt:
         self.proposed = False
         self.accepts: set[ProcessId] = set()
         self.retry_at = retry_at
+        self.retried = False
+
+    def owing(self) -> list[ProcessId]:
+        """Who has been asked again and has not answered."""
+        answered = self.accepts if self.proposed else self.promises
+        return [member for member in self.asked if member not in answered] if self.retried else []
 
 
 class Membership:
@@ -157,6 +164,7 @@ class Membership:
         if attempt is not None:
             if suspects.isdisjoint(attempt.asked):
                 if now >= attempt.retry_at:
+                    attempt.retried = True
                     attempt.retry_at = now + self.retry_after
                     self._push(attempt, now, out)
                 return
@@ -246,7 +254,7 @@ class Membership:
             return isinstance(pdu, Install)
         if isinstance(pdu, JoinRequest):
             return True
-        if isinstance(pdu, Status):
+        if isinstance(pdu, (Status, Ask)):
             return pdu.view < view.number
         former = () if decision is None else decision.proposal.senders
         if isinstance(pdu, (Install, Excluded)):
@@ -289,7 +297,7 @@ class Membership:
         """Note a ballot that somebody in this view knows of: our own next one has to be higher."""
         self.highest_ballot = max(self.highest_ballot, ballot)
 
-    def behind(self, source: ProcessId, pdu: Status, out: Outbox) -> None:
+    def behind(self, source: ProcessId, pdu: Status | Ask, out: Outbox) -> None:
         """A heartbeat from an earlier view: its sender missed the decision, or is out."""
         if self.view is None or self.decision is None or pdu.view >= self.view.number:
             return

@@ -4,6 +4,9 @@ Every member counts, per sender, the batches that it has *confirmed*: delivered,
 delivers to (for a gateway: also by every system that it forwarded them to; parallel Sect. 7, daisy 3.1.1). Heartbeats
 carry the counts. The minimum over the members of the view is stable.
 
+Where not everybody hears everybody, one member collects the counts (`collector.py`), and its word stands for the rows
+of all others: there are two rows then, one's own and the collector's.
+
 Senders are known by id here, not by rank, because the batches of a sender that has left the view still have to become
 stable. A view change keeps all counts; who joins has confirmed everything up to the cut.
 """
@@ -13,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from isthmus.core.ids import ProcessId
+
+COLLECTOR: ProcessId = -1
+"""Whose row it is that says what everybody has confirmed, as far as the collector has told."""
 
 
 class Stability:
@@ -29,14 +35,24 @@ class Stability:
         if number > self.mine.get(sender, -1):
             self.mine[sender] = number
 
-    def learn(self, member: ProcessId, counts: Iterable[tuple[ProcessId, int]]) -> None:
-        """What `member` says it has confirmed. Old news is harmless."""
+    def learn(self, member: ProcessId, counts: Iterable[tuple[ProcessId, int]]) -> list[ProcessId]:
+        """What `member` says it has confirmed. Old news is harmless. Returns the senders of which there is more."""
         row = self.rows.get(member)
         if row is None:
-            return
-        for sender, number in counts:
-            if number > row.get(sender, 0):
-                row[sender] = number
+            return []
+        raised = [(sender, number) for sender, number in counts if number > row.get(sender, 0)]
+        row.update(raised)
+        return [sender for sender, _ in raised]
+
+    def confirmed(self, senders: Iterable[ProcessId]) -> list[int]:
+        """What this process has confirmed of each of these, all of them members."""
+        return list(map(self.mine.__getitem__, senders))
+
+    def is_open(self, senders: Iterable[ProcessId]) -> bool:
+        """Whether this process has confirmed more than the collector has told to be stable."""
+        mine, told = self.mine, self.rows[COLLECTOR]
+        # At rest the two are equal, which takes 3 µs to see for 128 members.
+        return mine != told and any(mine.get(sender, 0) > told.get(sender, 0) for sender in senders)
 
     def stable(self, sender: ProcessId) -> int:
         """How many of `sender`'s batches every member has confirmed."""
@@ -50,16 +66,18 @@ class Stability:
         departed: Collection[ProcessId],
         *,
         caught_up: bool = True,
+        collected: bool = False,
     ) -> None:
         """A view begins. Members that stay keep their counts; those that come say for themselves what they confirm.
 
         A process that comes itself has nothing to do with the past, so it confirms all of it, unless it is not
         `caught_up`: a gateway takes over what its fellows have not finished with. Of senders outside the view only
-        those in `departed` have anything left that can become stable.
+        those in `departed` have anything left that can become stable. `collected` says that there is a collector.
         """
         senders = (*members, *departed)
         stable = {sender: self.stable(sender) for sender in cut} if self.rows else cut
-        rows = {member: self.rows.get(member, stable) for member in members}
+        counted = (owner, COLLECTOR) if collected else members
+        rows = {member: self.rows.get(member, stable) for member in counted}
         if owner not in self.rows and not caught_up:
             rows[owner] = {}
         self.rows = {member: {sender: row.get(sender, 0) for sender in senders} for member, row in rows.items()}

@@ -15,6 +15,12 @@ from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import Batch
 from isthmus.core.segment import EMPTY, Segment, take, total
 
+ALL_SPEAK = 9
+"""Members of the largest group in which everybody speaks to everybody in its heartbeats."""
+WATCHERS = 3
+"""How many others each member of a larger group speaks to. With three, 128 members say 19,200 heartbeats a second;
+a single OS process that has to carry 51,200 of them over TCP, to eight watchers each, has no time for much else."""
+
 
 class GroupSettings(Struct, frozen=True):
     """The knobs of a group. Times in nanoseconds.
@@ -24,6 +30,7 @@ class GroupSettings(Struct, frozen=True):
     of members that keep a journal: nothing is delivered anywhere before all of them in the view hold it. `start_within`
     is how long a quorum of the founders waits for the others; with 0 all of them are there from the beginning. The
     window is that of everybody who sends messages of its own; a member that is `unlimited` has none itself.
+    In a group of more than `all_speak` a member speaks to only `watchers` others in its heartbeats.
     """
 
     heartbeat: Nanos = 20 * MILLISECOND
@@ -38,6 +45,8 @@ class GroupSettings(Struct, frozen=True):
     keepers: frozenset[int] = frozenset()
     start_within: Nanos = 0
     unlimited: bool = False
+    all_speak: int = ALL_SPEAK
+    watchers: int = WATCHERS
 
 
 _WITHOUT_END = 1 << 60

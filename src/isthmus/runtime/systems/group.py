@@ -6,7 +6,7 @@ from time import monotonic_ns
 
 from isthmus.core.ids import ProcessId
 from isthmus.ordering.group.member import GroupMember
-from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.group.window import ALL_SPEAK, GroupSettings
 from isthmus.ordering.orders.order import ORDERS
 from isthmus.runtime.systems.kind import RunKind
 from isthmus.runtime.systems.spec import SystemSpec
@@ -17,4 +17,4 @@ def _member(spec: SystemSpec, process: ProcessId, settings: GroupSettings, joini
     return GroupMember(process, members, ORDERS[spec.order], settings, monotonic_ns(), joining=joining)
 
 
-GROUP = RunKind(member=_member)
+GROUP = RunKind(member=_member, calls=ALL_SPEAK - 1)

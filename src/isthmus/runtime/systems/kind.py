@@ -35,6 +35,7 @@ class RunKind(Struct, frozen=True, kw_only=True):
     (`provide` decides where it is, and starts a hub if need be). One whose messages are for some processes each is a
     `site` of its own. Where processes `end_together` they do not leave one by one, and stay until each is `at_rest`, if
     others may need them till then. `fixed` says of a kind whose members are those of the file what it is, in words.
+    Before it begins, a founder calls all others, or as many as it `calls`.
     """
 
     agree: Callable[[System], dict[str, Any]] = _nothing_besides
@@ -46,3 +47,4 @@ class RunKind(Struct, frozen=True, kw_only=True):
     end_together: bool = False
     at_rest: Callable[[Any], bool] | None = None
     fixed: str = ""
+    calls: int | None = None

@@ -56,11 +56,13 @@ async def start_driver(
     *,
     joining: bool,
     limits: Limits,
+    calls: int | None = None,
 ) -> AnyDriver:
     """Connect one process with the others, and let the driver run that `make` puts on top of that.
 
     It runs at once: whoever is there is to be heard. But a founder is left to its application only when all founders
-    answer, or enough of them (`_wait_for_founders`). A process that joins needs only somebody who answers.
+    answer, or enough of them (`_wait_for_founders`). A process that joins needs only somebody who answers. With `calls`
+    a founder calls only so many others: 128 that call everybody need 16,256 connections before the first message.
     """
     mesh = connect(spec, process, listener, limits)
     try:
@@ -72,20 +74,23 @@ async def start_driver(
     driver.start()
     if not joining:
         try:
-            await _wait_for_founders(spec, process, driver)
+            await _wait_for_founders(spec, process, driver, calls)
         except BaseException:
             driver.kill("stopped while it waited for the other founders")
             raise
     return driver
 
 
-async def _wait_for_founders(spec: SystemSpec, process: ProcessId, driver: Driver) -> None:
+async def _wait_for_founders(spec: SystemSpec, process: ProcessId, driver: Driver, calls: int | None) -> None:
     """Wait until all founders have answered, or enough of them after `start_within`; without those, wait on.
 
+    Of many it calls the next `calls` in the order of their slots; whether the others are there, its endpoint finds out.
     It is over as well when the driver has ended: the others may have gone on without this process long ago.
     """
     names, founders = spec.directory(), spec.founders()
-    others = [founder for founder in founders if slot_of(founder) != slot_of(process)]
+    slot = slot_of(process)
+    after = [founder for founder in founders if slot_of(founder) > slot]
+    others = [*after, *(founder for founder in founders if slot_of(founder) < slot)][:calls]
     seconds = spec.start_within / SECOND
     while missing := await _unless_it_ends(driver, driver.mesh.reach(others, seconds)):
         absent = " and ".join(f"{names.name(each)} ({spec.addresses[slot_of(each)]})" for each in missing)

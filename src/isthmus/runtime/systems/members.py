@@ -68,7 +68,10 @@ async def start_member(
             mesh.on_lost = driver.kill
         return driver
 
-    return await start_driver(spec, process, listener, make, KINDS[spec.kind].connect, joining=joining, limits=limits)
+    kind = KINDS[spec.kind]
+    return await start_driver(
+        spec, process, listener, make, kind.connect, joining=joining, limits=limits, calls=kind.calls
+    )
 
 
 async def provide_medium(spec: SystemSpec, at: Address | None = None) -> tuple[SystemSpec, Hub | None]:

@@ -23,6 +23,7 @@ from isthmus.core.codec import FrameReader, buffers_of
 from isthmus.core.endpoint import Destinations
 from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.wire.pdu import Pdu
+from isthmus.runtime.transport.acceptor import Acceptor
 from isthmus.runtime.transport.address import Address, AddressBook
 from isthmus.runtime.transport.carrier import Receive, nobody
 from isthmus.runtime.transport.hello import Hello
@@ -61,7 +62,7 @@ class Mesh(Reception):
         self._peers: dict[int, Peer] = {}
         self._routes: dict[ProcessId, Peer] = {}
         self._to_flush: list[Peer] = []
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self.receive: Receive = nobody
         self.unroutable = 0
 
@@ -74,7 +75,8 @@ class Mesh(Reception):
             for slot, address in self._addresses.items()
             if slot != me
         }
-        self._server = await self._loop.create_server(self.make_caller, sock=self._listener)
+        self._acceptor = Acceptor(self._listener, self.make_caller)
+        self._acceptor.open()
         if self._hand_over:
             self._neighbours = _neighbours.setdefault(self._loop, {})
             self._neighbours[self._key(self.me.hello.process)] = self
@@ -203,8 +205,8 @@ class Mesh(Reception):
             self._neighbours.pop(self._key(self.me.hello.process), None)
             self._neighbours = {}
         self._routes.clear()
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         self._listener.close()
         for peer in self._peers.values():
             peer.close(abort=abort)
