@@ -81,15 +81,21 @@ class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fi
         origins, counts, lengths = self.origins, self.counts, self.lengths
         if len(self.lasts) != len(origins) or 2 * len(counts) != len(origins) or len(origins) % 8:
             raise ValueError("the columns of a segment's runs differ in length")
-        # Single calls on whole columns: 25 ns per run, where a look at each takes 130.
-        numbers, lasts = _narrow(counts), _wide(self.lasts)
-        messages = self.__dict__["messages"] = sum(numbers)
-        if messages > MAX_SEGMENT_MESSAGES or max(lasts, default=0) > _MAX_NUMBER:
+        if len(origins) == 8:
+            # One run, as an application sends it: 0.9 µs instead of 2.6.
+            (origin,), (last,), (messages,) = _RUN.unpack(origins), _RUN.unpack(self.lasts), _COUNT.unpack(counts)
+            sound = 0 < messages <= last + 1 and max(origin, last) <= _MAX_NUMBER
+            self.__dict__["marks"] = {origin: last}
+        else:
+            # Single calls on whole columns: 25 ns per run, where a look at each takes 130.
+            whose, lasts, numbers = _wide(origins), _wide(self.lasts), _narrow(counts)
+            messages = sum(numbers)
+            sound = max(lasts, default=0) <= _MAX_NUMBER >= max(whose, default=0) and 0 not in numbers
+            if min(lasts, default=0) + 1 < max(numbers, default=0):
+                sound = sound and not any(map(gt, numbers, map(_inc, lasts)))
+        self.__dict__["messages"] = messages
+        if not sound or messages > MAX_SEGMENT_MESSAGES:
             raise ValueError("a run of a segment is out of bounds")
-        if min(numbers, default=1) == 0 or max(_wide(origins), default=0) > _MAX_NUMBER:
-            raise ValueError("a run of a segment is empty, or of nobody")
-        if min(lasts, default=0) + 1 < max(numbers, default=0) and any(map(gt, numbers, map(_inc, lasts))):
-            raise ValueError("a run of a segment begins before number 0")
         if not lengths:
             if self.size * messages != len(self.data):
                 raise ValueError(f"{messages} payloads of {self.size} bytes do not make {len(self.data)} bytes")
