@@ -358,8 +358,10 @@ async def over_lines(
         await lines.kill()
 
 
-def group(work: Work, file: Path, ports: Ports, seconds: float, *, members: int, os_processes: int = 1) -> Work:
-    """Deliveries per second of one system over loopback TCP, everybody sending."""
+def group(
+    work: Work, file: Path, ports: Ports, seconds: float, *, members: int, senders: int = 0, os_processes: int = 1
+) -> Work:
+    """Deliveries per second of one system over loopback TCP; so many send, or everybody."""
     names = [f"p{number}" for number in range(1, members + 1)]
     text = f'[systems.group]\nkind = "embedded"\norder = "causal"\nprocesses = {names}\n'
     file.write_text(f'{text}address = "{LOOPBACK}:{ports.take(members)}"\n')
@@ -367,7 +369,13 @@ def group(work: Work, file: Path, ports: Ports, seconds: float, *, members: int,
     works = {}
     for number in range(os_processes):
         here = names[number::os_processes]
-        works[f"part {number + 1}"] = work | {"site": "group", "members": here, "senders": here, "settings": settings}
+        sending = [name for name in here if name in names[: senders or members]]
+        works[f"part {number + 1}"] = work | {
+            "site": "group",
+            "members": here,
+            "senders": sending,
+            "settings": settings,
+        }
     return run(measured(works, seconds, everywhere))
 
 
@@ -375,8 +383,8 @@ def everywhere(part: str, process: str) -> bool:
     return True
 
 
-def simulated(work: Work, file: Path, ports: Ports, seconds: float, *, members: int) -> Work:
-    """Deliveries per second of one system in the simulator, checking off, everybody sending."""
+def simulated(work: Work, file: Path, ports: Ports, seconds: float, *, members: int, senders: int = 0) -> Work:
+    """Deliveries per second of one system in the simulator, checking off; so many send, or everybody."""
     at_once, pause = work["at_once"], round(work["pause"] * SECOND) or HOP
     sometimes = Sometimes()
     names = Directory([ProcessName("group", f"p{index}") for index in range(members)])
@@ -391,7 +399,8 @@ def simulated(work: Work, file: Path, ports: Ports, seconds: float, *, members: 
     for index in range(members):
         host = Host(GroupMember(index, range(members), CausalOrder), None, lambda host, batch: meter.take("", batch))
         world.start(host)
-        world.at(index * pause // members, send, host)
+        if index < (senders or members):
+            world.at(index * pause // members, send, host)
 
     def simulate(seconds: float) -> None:
         until = time.monotonic() + seconds
