@@ -35,6 +35,7 @@ from isthmus.core.wire.join import Block
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import EXCLUDED
+from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.causal import CausalOrder
 from isthmus.ordering.orders.fifo import FifoOrder
 from isthmus.ordering.orders.order import Order
@@ -57,6 +58,10 @@ pdus: SearchStrategy[Pdu] = st.one_of(*group_kinds(processes, views, ballots, co
 arrivals = st.tuples(processes, st.lists(pdus, min_size=1, max_size=3), st.integers(0, 3))
 
 
+IN_A_RING = replace(SETTINGS, all_speak=1, watchers=1)
+"""Even three members are too many for everybody to speak to everybody."""
+
+
 def endure(member: GroupMember, inputs: list[tuple[int, list[Pdu], int]]) -> None:
     """PDUs and the time between them. Nothing but an exception, or a PDU that cannot be sent, fails."""
     now = 0
@@ -72,10 +77,13 @@ def endure(member: GroupMember, inputs: list[tuple[int, list[Pdu], int]]) -> Non
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("owner", [1, 3])
-def test_no_sequence_of_pdus_raises_anything_at_a_member(order: type[Order], owner: int) -> None:
+@pytest.mark.parametrize("settings", [SETTINGS, IN_A_RING], ids=["all speak", "in a ring"])
+def test_no_sequence_of_pdus_raises_anything_at_a_member(
+    order: type[Order], owner: int, settings: GroupSettings
+) -> None:
     @given(st.lists(arrivals, max_size=12))
     def holds(inputs: list[tuple[int, list[Pdu], int]]) -> None:
-        endure(GroupMember(owner, MEMBERS, order, SETTINGS), inputs)
+        endure(GroupMember(owner, MEMBERS, order, settings), inputs)
 
     holds()
 

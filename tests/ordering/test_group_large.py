@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from isthmus.core.ids import MILLISECOND, SECOND
-from isthmus.core.wire.group import Ask, Present, Stable, Status
+from isthmus.core.ids import MILLISECOND, SECOND, incarnation_of
+from isthmus.core.message import Batch
+from isthmus.core.wire.group import Ack, Ask, Present, Safe, Stable, Status
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import WATCHERS
 from isthmus.ordering.orders.causal import CausalOrder
@@ -179,7 +180,7 @@ def test_a_line_that_is_cut_in_one_direction_keeps_no_message_from_becoming_stab
         network.broadcast(5, "m")
         network.pass_time(3 * SUSPECT_AFTER)
         assert all(network.delivered(member) == ["m"] for member in network.alive())
-        assert all(not network[member].unfinished() for member in network.alive())
+        assert all(not kept(network[member]) for member in network.alive())
 
 
 def test_a_line_that_is_cut_in_one_direction_keeps_no_change_from_ending() -> None:
@@ -206,7 +207,63 @@ def test_one_that_missed_the_decision_is_told_of_it() -> None:
     assert len(network.views(1)[-1]) == LARGE - 3
 
 
+def test_one_that_hears_a_later_view_says_where_it_is() -> None:
+    """It may have nobody else left that would tell it of the decision."""
+    network = at_rest()
+    network.inject(11, 12, Status(2, 0, 0, [], [], [], 0))
+    ((_, destination, said),) = network.under_way
+    assert destination == 11
+    assert isinstance(said, Status)
+    assert said.view == 1
+
+
+def test_who_no_longer_suspects_anybody_says_so_to_everybody_once() -> None:
+    network = at_rest()
+    network.now += SUSPECT_AFTER
+    network.wake(10)
+    network.lose()
+    for member in (7, 8, 9):
+        network.inject(member, 10, Status(1, 0, 0, [], [], [], 0))
+    audiences = []
+    for _ in range(2):
+        network.now += HEARTBEAT
+        network.wake(10)
+        audiences.append({each.destination for each in network.sent(Status)})
+        network.lose()
+    assert audiences == [set(network.founders) - {10}, {11, 12, 13}]
+
+
+def test_a_new_process_in_the_place_of_another_shows_that_this_one_is_gone() -> None:
+    network = at_rest()
+    network.crash(5)
+    network.join(incarnation_of(5, 1))
+    network.pass_time(4 * HEARTBEAT)
+    others = [member for member in network.founders if member != 5]
+    assert all(network.views(member) == [(*others, incarnation_of(5, 1))] for member in others)
+
+
 # Stability
+
+
+def test_word_that_a_batch_is_safe_is_repeated_when_it_was_lost() -> None:
+    network = at_rest()
+    network.broadcast(20, "m")
+    network.carry(Batch)
+    network.carry(Ack)
+    assert network.lose(Safe, to=(7, 15)) == 2
+    network.pass_time(3 * HEARTBEAT)
+    assert network.delivered(7) == network.delivered(15) == ["m"]
+
+
+def test_the_word_of_another_view_is_not_heard() -> None:
+    network = at_rest(settings_=BY_HAND)
+    network.broadcast(20, "m")
+    network.carry_all()
+    for member in network.founders[:-1]:
+        network.confirm(member, 20, 1)
+    for view in (0, 2):
+        network.inject(1, 20, Stable(view, [1] * LARGE, []))
+    assert network.stable[20] == []
 
 
 def test_what_everybody_has_finished_with_is_stable_soon() -> None:
@@ -354,6 +411,17 @@ def test_founders_suspect_nobody_until_the_collector_has_heard_all() -> None:
     network.pass_time(4 * HEARTBEAT)
     assert all(network[member].all_have_arrived for member in network.founders)
     assert time_to_go_on(network, {9}) == SUSPECT_AFTER
+
+
+def test_that_somebody_has_seen_a_founder_does_not_make_the_system_whole() -> None:
+    """The first connection of p9 to p1 takes long. Everybody knows that p9 is there, and nobody suspects it."""
+    network = Network(LARGE, settings=replace(FOUNDING, start_within=60 * SECOND))
+    lost: list[int] = []
+    network.pass_time(6 * SUSPECT_AFTER, every=lambda: lost.append(network.lose(source=9, to=1)))
+    assert any(lost)
+    network.pass_time(2 * SUSPECT_AFTER)
+    assert not any(map(network.views, network.founders))
+    assert all(network[member].all_have_arrived for member in network.founders)
 
 
 @pytest.mark.parametrize("missing", [{1}, {1, 2, 3, 4}, {5, 6, 7, 8, 9, 16, 17, 18, 19}])

@@ -15,6 +15,7 @@ from isthmus.simulator.campaign import Source
 Scenario: TypeAlias = Literal[
     "group",
     "storm",
+    "large group",
     "striped",
     "sets",
     "fifo",
@@ -47,11 +48,11 @@ _GROUP = """
 [systems.site]
 kind = "embedded"
 order = "{order}"
-{times}processes = ["p1", "p2", "p3", "p4", "p5", "p6"]
+{times}processes = {processes}
 
 [simulation]
 duration = "{duration}"
-workload = {{ rate = {rate}, size = [16, 256], burst = 4, reply = 0.15, reply-depth = 6 }}
+workload = {{ rate = {rate}, size = [16, 256], burst = 4, reply = {reply}, reply-depth = 6 }}
 network = {{ delay = {{ mean = "2ms" }}, loss = 0.1, duplication = 0.05, reordering = 0.1 }}
 faults = {{ {faults}, slow = 1, joins = 2, leaves = 1, swarm = true }}
 """
@@ -200,13 +201,27 @@ links = [["c/g1", "a/g1"], ["a/g1", "b/g2"]]
 def standard_group(order: str) -> Source:
     """The topology of a group of this order."""
     faults = "crashes = 3, partitions = 2, cuts = 2"
-    return _GROUP.format(order=order, times="", duration="1s", rate=5, faults=faults), f"standard {order} group"
+    return _group(order, 6, times="", duration="1s", rate=5, faults=faults), f"standard {order} group"
 
 
 def stormy_group(order: str) -> Source:
     """A group that is hardly ever left in peace: for what shows only when one view change runs into the next."""
     faults = "crashes = 4, partitions = 12, cuts = 12"
-    return _GROUP.format(order=order, times=_QUICK, duration="2s", rate=3, faults=faults), f"stormy {order} group"
+    return _group(order, 6, times=_QUICK, duration="2s", rate=3, faults=faults), f"stormy {order} group"
+
+
+def large_group(order: str) -> Source:
+    """A group in which not everybody speaks to everybody, and several crash at once.
+
+    Everybody may answer what everybody sends, so the chance of an answer is smaller in it.
+    """
+    faults = "crashes = 5, partitions = 2, cuts = 2"
+    return _group(order, 14, times=_QUICK, duration="300ms", rate=25, faults=faults, reply=0.05), f"large {order} group"
+
+
+def _group(order: str, size: int, reply: float = 0.15, **settings: object) -> str:
+    processes = ", ".join(f'"p{number}"' for number in range(1, size + 1))
+    return _GROUP.format(order=order, processes=f"[{processes}]", reply=reply, **settings)
 
 
 def _with_journals(systems: str) -> str:
@@ -348,4 +363,6 @@ def standard(scenario: Scenario, order: str) -> Source:
         return standard_clusters("rst" if scenario == "clusters" else "coordinator")
     if scenario == "group":
         return standard_group(order)
+    if scenario == "large group":
+        return large_group(order)
     return stormy_group(order) if scenario == "storm" else standard_join(scenario)

@@ -135,7 +135,7 @@ async def _over_tcp(size: int) -> float:
     counter = Counter()
     names = [f"p{index}" for index in range(size)]
     payloads = [PAYLOAD] * BATCH
-    async with EmbeddedSystem(names, callbacks=dict.fromkeys(names, counter.take)) as system:
+    async with EmbeddedSystem(names, callbacks=dict.fromkeys(names, counter.take), sockets_only=True) as system:
 
         async def send(name: str) -> None:
             while True:

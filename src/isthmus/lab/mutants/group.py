@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from isthmus.core.endpoint import Hold, Outbox
 from isthmus.core.ids import Nanos
 from isthmus.core.message import Batch
-from isthmus.core.wire.group import Excluded, Install, Proposal
+from isthmus.core.wire.group import Excluded, Install, Proposal, Stable
 from isthmus.lab.mutants.mutant import mutant, part_of
 from isthmus.ordering.group import member as group
 from isthmus.ordering.group import membership
 from isthmus.ordering.group.channel import Incoming, Outgoing
+from isthmus.ordering.group.collector import Collector
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import Attempt, Membership, MembershipPdu
 from isthmus.ordering.group.quorum import is_quorum, quorum_level
@@ -21,6 +22,7 @@ from isthmus.ordering.orders.fifo import FifoOrder
 from isthmus.ordering.orders.total import SEQUENCER, TotalOrder
 
 # The originals that mutants build on, taken before anything is replaced.
+_word: Callable[..., Stable | None] = Collector.word
 _accept: Callable[..., list[Batch]] = Incoming.accept
 _acknowledge: Callable[..., list[Batch]] = Outgoing.acknowledge
 _hand_over: Callable[..., None] = GroupMember._hand_over
@@ -130,6 +132,17 @@ def _confirmed_on_arrival(self: GroupMember, rank: int, batch: Batch, out: Outbo
     """A batch is acknowledged as done when it arrives, before it is delivered."""
     self.stability.confirm(batch.sender, batch.number)
     _hand_over(self, rank, batch, out)
+
+
+@mutant("collector-forgets-one", of=Collector.word, scenario="large group")
+def _one_is_forgotten(
+    self: Collector, view: int, confirmed: Sequence[int], departed: Mapping[int, int]
+) -> Stable | None:
+    """The collector does not wait for the counts of one member."""
+    for last in self._others[-1:]:
+        self.rows[last] = list(confirmed)
+        self.departed[last] = {}
+    return _word(self, view, confirmed, departed)
 
 
 # View changes

@@ -170,9 +170,14 @@ class FailureDetector:
         """Whether a peer has been silent for half as long as it takes to suspect one that should have spoken."""
         return now - self._heard[peer] >= self.suspect_after // 2
 
-    def ask(self, peers: Iterable[ProcessId], now: Nanos) -> None:
-        """Exactly these are asked to speak in this heartbeat: their silence counts from the first time on."""
-        self._asked = {peer: self._asked.get(peer, now) for peer in peers}
+    def ask(self, peers: Iterable[ProcessId], now: Nanos) -> set[ProcessId]:
+        """Ask these to speak in this heartbeat: their silence counts from the first time on. Returns who has to be.
+
+        Whoever is suspected for not answering is asked on: the reason to ask may be gone only because it is suspected.
+        """
+        asked = self._asked.keys() & self.silent(now) | set(peers)
+        self._asked = {peer: self._asked.get(peer, now) for peer in asked}
+        return asked
 
     def silent(self, now: Nanos) -> set[ProcessId]:
         """Whom this process itself has not heard of for too long."""

@@ -451,10 +451,9 @@ class GroupMember:
             others.update(self.outgoing.unanswering())
         if self.membership.attempt is not None:
             others.update(self.membership.attempt.owing())
-        others.difference_update(lagging)
-        if others:
-            out.sends.append((tuple(sorted(others)), Ask(number, counts=False)))
-        detector.ask([*lagging, *others], now)
+        asked = detector.ask([*lagging, *others], now).difference(lagging)
+        if asked:
+            out.sends.append((tuple(sorted(asked)), Ask(number, counts=False)))
 
     def _on_ask(self, source: ProcessId, ask: Ask, now: Nanos, out: Outbox) -> None:
         if ask.view < self.view.number:
