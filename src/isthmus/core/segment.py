@@ -235,9 +235,10 @@ class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fi
 
     def beyond(self, marks: Marks) -> Segment:
         """What is left without everything up to these marks."""
-        if not any(map(marks.__contains__, self.marks)):
-            return self
-        return self._pick(_rest(run, marks.get(run[0], -1)) for run in self.runs())
+        for origin, last, count in zip(_wide(self.origins), _wide(self.lasts), _narrow(self.counts), strict=True):
+            if last - count < marks.get(origin, -1):
+                return self._pick(_rest(run, marks.get(run[0], -1)) for run in self.runs())
+        return self
 
     def following(self, marks: Marks) -> Segment:
         """What follows on these marks without a gap, whatever number an origin without a mark begins with."""

@@ -200,8 +200,10 @@ class LinkReader:
 
 def _decode_pdu(frame: memoryview) -> LinkPdu:
     length, version = _CODEC.unpack_from(frame)
-    if version != VERSION or length != len(frame) - 4:
+    if length != len(frame) - 4:
         raise LinkError("the frame inside a data frame is not one of ours")
+    if version != VERSION:
+        raise LinkError(f"it speaks version {version} of the wire format, not {VERSION}: all sites need one version")
     try:
         pdu = decode_body(frame[_CODEC.size :])
     except FrameError as error:
