@@ -282,6 +282,15 @@ def test_any_number_of_messages_can_become_stable_at_once() -> None:
     assert hall.members[0].credit() == 2 * many
 
 
+@pytest.mark.parametrize("star", [False, True])
+def test_any_number_of_messages_can_be_delivered_at_once(star: bool) -> None:
+    hall = Hall(tree_with_doors(star))
+    sent = [b"%d" % number for number in range(5000)]
+    hall.broadcast(0, *sent)
+    hall.pass_time()
+    assert all(payloads(delivered) == sent for delivered in hall.delivered.values())
+
+
 def test_views_of_two_groups_have_different_numbers() -> None:
     hall = Hall(tree_with_doors(), DOORS)
     assert {each: member.view for each, member in hall.members.items()} == {

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Self
 
@@ -22,7 +23,7 @@ from isthmus.core.endpoint import Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch, Number, Payload
-from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment, join, segments_of, take, total
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment, segments_of, take, total
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.process import DaisyProcess
@@ -45,6 +46,11 @@ def daisy_member(
     if slot_of(process) in gateways:
         settings = msgspec.structs.replace(settings, auto_confirm=True)
     return DaisyMember(DaisyProcess(process, tree, settings, now), gateways)
+
+
+def _brought_by(item: Batch | View) -> object:
+    """What deliveries have in common that one batch of the local group brought of one origin."""
+    return item if isinstance(item, View) else (item.sender, item.view, item.stamp)
 
 
 class DaisyMember:
@@ -209,22 +215,17 @@ class DaisyMember:
     def _delivered(self, items: Sequence[Batch | View]) -> list[Batch | View]:
         """Put deliveries into the outbox. What one batch of the local group brought of one origin stays together."""
         delivered: list[Batch | View] = []
-        latest: Batch | None = None
-        for item in items:
-            if isinstance(item, View):
-                delivered.append(self._named(item))
-                latest = None
-                continue
-            segment = self._opened_all(item.segment)
-            if latest is not None and (latest.sender, latest.view, latest.stamp) == (
-                item.sender,
-                item.view,
-                item.stamp,
-            ):
-                segment = join([latest.segment, segment])
-                delivered.pop()
-            latest = msgspec.structs.replace(item, segment=segment)
-            delivered.append(latest)
+        for _, together in groupby(items, _brought_by):
+            batches: list[Batch] = []
+            for item in together:
+                if isinstance(item, View):
+                    delivered.append(self._named(item))
+                else:
+                    batches.append(item)
+            for start in range(0, len(batches), MAX_SEGMENT_MESSAGES):
+                portion = batches[start : start + MAX_SEGMENT_MESSAGES]
+                segment = self._opened_all(chain.from_iterable(batch.segment for batch in portion))
+                delivered.append(msgspec.structs.replace(portion[-1], segment=segment))
         return delivered
 
     def _opened_all(self, messages: Iterable[Opened]) -> Segment:
