@@ -428,12 +428,13 @@ class GroupMember:
         """Ask those to speak whose silence would otherwise say nothing, and matters."""
         if self.detector.is_waiting(now):
             return
-        number, collector, detector = self.view.number, self.collector, self.detector
-        first = detector.first_trusted(self.view.members, now) if self._is_open() else None
+        number, members = self.view.number, self.view.members
+        collector, detector = self.collector, self.detector
         suspects = detector.suspects(now)
+        first = next(member for member in members if member not in suspects) if self._is_open() else None
         lagging: list[ProcessId] = []
         if collector.fresh or first == self.id:
-            lagging = collector.lagging(self.stability.confirmed(self.view.members))
+            lagging = collector.lagging(self.stability.confirmed(members))
             if lagging:
                 out.sends.append((tuple(lagging), Ask(number, counts=True)))
         else:
@@ -441,7 +442,7 @@ class GroupMember:
         others: set[ProcessId] = set()
         if detector.doubts_all(now):
             others.update(self._peers)
-        if suspects and not is_quorum(set(self.view.members) - suspects, self.view.members):
+        if suspects and not is_quorum(set(members) - suspects, members):
             # Nothing can be decided here. Those that we miss may have done so, without us.
             others.update(suspects)
         if self._was_open and first is not None and first != self.id and detector.doubts(first, now):
