@@ -73,7 +73,7 @@ class EmbeddedProcess(AsyncIterator[Delivered]):
         return await self.driver.send(payloads) if accepted is None else accepted
 
     async def send_many(self, payloads: Sequence[bytes]) -> int:
-        """The same for a list of payloads: 64 at a time take 0.1 µs each, where a call of `send` for each takes 1.6."""
+        """The same for a list of payloads: 64 at a time take 1.6 µs less each than a call of `send` for each."""
         accepted = self.driver.send_now(payloads)
         return await self.driver.send(payloads) if accepted is None else accepted
 

