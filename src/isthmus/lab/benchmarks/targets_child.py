@@ -149,6 +149,9 @@ async def start_site(work: Work, meter: Meter) -> Senders:
     return lambda: [send(drivers[name], payloads, work["pause"]) for name in work["senders"]]
 
 
+MOST = 4096
+
+
 class Shredder:
     """Broadcasts in the name of many processes in turn, as if each message had come in from another of them."""
 
@@ -161,6 +164,10 @@ class Shredder:
 
     def __call__(self, payloads: Sequence[bytes], now: int, out: Any) -> int:
         first = self._sent + 1
+        if len(payloads) > MOST:  # a step may take in more than a segment holds
+            self(payloads[:MOST], now, out)
+            self(payloads[MOST:], now, out)
+            return first
         self._sent += len(payloads)
         origins, numbers = zip(*islice(self._ids, len(payloads)), strict=True)
         if self._make is None:
