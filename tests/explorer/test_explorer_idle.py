@@ -6,7 +6,7 @@ import pytest
 from example_files import example_file
 from msgspec.structs import replace
 
-from isthmus.core.wire.join import Block, Broken, Progress, Resume
+from isthmus.core.wire.join import Behind, Block, Broken, Progress, Resume, first_epoch
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.scenario import Scenario, scenario_of
 from isthmus.explorer.search import Search, SearchOutcome, explore
@@ -19,6 +19,8 @@ from isthmus.lab.mutants.mutant import alive
 from isthmus.topology.file import load
 from isthmus.topology.model import Topology
 from isthmus.topology.read.exploration import MAX_SENDS
+
+VOID = Behind | Block | Broken | Resume
 
 
 def scenario(example: str, sends: str, crashes: int = 0) -> tuple[Topology, Scenario]:
@@ -45,8 +47,8 @@ def found(outcome: SearchOutcome) -> tuple[str, int] | None:
 
 def test_no_scenario_fills_the_window() -> None:
     assert MAX_SENDS <= WINDOW
-    assert is_idle(Progress(1, 1))
-    assert not is_idle(Broken(1))
+    assert is_idle(Progress(first_epoch(), 1))
+    assert not is_idle(Broken(first_epoch()))
 
 
 def test_what_is_void_is_ignored_now_and_in_every_later_state() -> None:
@@ -54,7 +56,7 @@ def test_what_is_void_is_ignored_now_and_in_every_later_state() -> None:
     topology, reduced = scenario("theorem-1-crash", "s0/p", crashes=1)
     world = ExploredWorld(topology, make_gateways(topology), reduced)
     Search(world, reduced.max_states).run(lambda states, depth: None)
-    words = [(number, pdu) for number, pdu in enumerate(world.pdus.items) if isinstance(pdu, Block | Broken | Resume)]
+    words = [(number, pdu) for number, pdu in enumerate(world.pdus.items) if isinstance(pdu, VOID)]
     checked = 0
     for site in world.sites:
         later = edges(site)

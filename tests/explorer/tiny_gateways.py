@@ -12,7 +12,7 @@ from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Segment
-from isthmus.core.wire.join import Block, Confirm, FellowPdu, LinkPdu
+from isthmus.core.wire.join import Block, Confirm, FellowPdu, LinkPdu, first_epoch
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import all_links, forwardings
@@ -41,7 +41,7 @@ class Forwarder:
         self.finish(out)
 
     def forward(self, link: LinkId, message: Opened, out: GatewayOutbox) -> None:
-        out.links.append((link, Block(0, 0, Segment.pack([message]))))
+        out.links.append((link, Block(first_epoch(), 0, Segment.pack([message]))))
 
     def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
         out.relays.append(Segment.pack(messages))

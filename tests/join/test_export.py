@@ -77,7 +77,7 @@ def test_nothing_goes_onto_a_link_while_an_epoch_is_opened(topology: Topology) -
     g1 = opened(topology)
     lines = g1.ready(0) + g1.delivers("p1/4") + g1.delivers("p2/1") + g1.fellow("g2", "free 1 link 1", "progress 1 #3")
     assert lines == []
-    assert g1.link(0, "progress 1 #3", "resume 1", "resume 3@g1") == [], "of other epochs"
+    assert g1.link(0, "progress 1 #3", "resume 1") == [], "of another epoch"
     resumed = g1.link(0, "resume 2@g1 behind p1/2")
     number = "" if topology is FIFO else "#1 "
     assert resumed == ["to g2: resume 2@g1 behind p1/2 by 0", f"link 0: block 2@g1 {number}p1/3..4 p2/1"]
@@ -159,7 +159,7 @@ def test_numbers_of_one_link_stay_in_order() -> None:
     g2.fellow("g1", "open 2@g1", "resume 2@g1 by 1")
     g2.fellow("g1", "assign 2@g1 #1 p1/1 link 1", "assign 2@g1 #2 p2/1 link 1")
     assert g2.delivers("p2/1") == []
-    assert g2.delivers("p1/1") == ["link 1: block 2@g1 #1 p1/1", "link 1: block 2@g1 #2 p2/1"]
+    assert g2.delivers("p1/1") == ["link 1: block 2@g1 #1 p1/1 p2/1"]
 
 
 def test_an_epoch_that_is_being_opened_needs_no_other_one_in_its_place() -> None:
@@ -176,7 +176,7 @@ def test_a_new_leader_uses_the_links_that_the_old_one_used() -> None:
     g2 = Desk(three_gateways("fifo"), "g2")
     g2.fellow("g1", "open 2@g1", "resume 2@g1 by 0 1")
     g2.view("p1 p2 p3 g2 g3")
-    assert g2.link(1, "resume 3@g2") == ["to g3: resume 3@g2 by 1"]
+    assert g2.link(1, "resume 3@g2:2") == ["to g3: resume 3@g2:2 by 1"]
 
 
 def test_the_sequencer_dies_and_the_next_one_numbers_anew_in_its_own_order() -> None:
@@ -185,9 +185,9 @@ def test_the_sequencer_dies_and_the_next_one_numbers_anew_in_its_own_order() -> 
     g2.delivers("p1/1")
     assert g2.fellow("g1", "assign 1 #7 p1/1..2 link 1") == [], "it waits for p1/2"
     g2.ready(1)
-    assert g2.view("p1 p2 g2") == ["link 1: broken 1", "link 1: open 2@g2"]
+    assert g2.view("p1 p2 g2") == ["link 1: broken 1", "link 1: open 2@g2:2"]
     assert g2.delivers("p1/2") == [], "what the old sequencer said is void"
-    assert g2.link(1, "resume 2@g2") == ["link 1: block 2@g2 #1 p2/1 p1/1..2"]
+    assert g2.link(1, "resume 2@g2:2") == ["link 1: block 2@g2:2 #1 p2/1 p1/1..2"]
 
 
 def test_two_leaders_never_open_the_same_epoch() -> None:
@@ -224,9 +224,9 @@ def test_a_confirmation_is_passed_on_once() -> None:
 def test_a_fellow_that_comes_costs_no_epoch_but_its_link_does() -> None:
     g1 = Desk(STRIPED, "g1")
     g1.view("p1 p2 g1")
-    g1.link(0, "resume 2@g1")
+    g1.link(0, "resume 2@g1:2")
     assert g1.view("p1 p2 g1 g2+1") == ["to g2+1: state of view 3"]
-    assert g1.fellow("g2+1", "caught up", "link 1 up") == ["to g2+1: open 3@g1", "link 0: open 3@g1"]
+    assert g1.fellow("g2+1", "caught up", "link 1 up") == ["to g2+1: open 3@g1:3", "link 0: open 3@g1:3"]
 
 
 # A new process at the far end
@@ -369,3 +369,31 @@ def test_everybody_counts_alike_even_where_a_confirmation_overtakes_the_opening_
     g2.link(1, "confirm p1/1")
     g2.fellow("g1", "open 2@g1")
     assert g2.fellow("g1", "resume 2@g1 by 0 1") == ["link 1: block 2@g1 #65 p1/65..70"]
+
+
+# Word of epochs that others opened
+
+
+def test_word_that_an_open_came_late_does_not_end_the_epoch_that_it_names() -> None:
+    """An `Open` that waited behind a block comes when the next epoch has begun; that one is as good as before."""
+    g1 = opened()
+    g1.fellow("g2", "link 1 up")
+    g1.link(0, "resume 3@g1")
+    assert g1.link(0, "behind 3@g1") == []
+    assert g1.fellow("g2", "behind 3@g1") == []
+
+
+def test_a_leader_goes_above_what_a_leader_before_it_opened() -> None:
+    g2 = Desk(STRIPED, "g2")
+    g2.view("p1 p2 g2")
+    assert g2.link(1, "behind 5@g1") == [], "the term of its own epoch is higher already"
+    g1 = Desk(STRIPED, "g1")
+    g1.view("p1 p2 g1 g2")
+    assert g1.link(0, "behind 5@g2") == ["to g2: open 6@g1:2", "link 0: open 6@g1:2"]
+    assert Desk(STRIPED, "g2").link(1, "behind 5@g1") == ["to g1: behind 5@g1"], "the leader has to know"
+
+
+@pytest.mark.parametrize("word", ["behind 2@g2:2", "broken 2@g2:2", "resume 2@g2:2"])
+def test_one_that_was_left_out_does_not_outbid_its_successor(word: str) -> None:
+    """g2 leads in view 2, which has not come to g1 and never will: each would answer the other with a higher epoch."""
+    assert Desk(STRIPED, "g1").link(0, word) == []

@@ -258,13 +258,13 @@ def test_who_opens_an_old_epoch_is_told_to_go_higher(old: str) -> None:
     h1 = Desk(CAUSAL, "h1")
     h1.link(0, "open 3@g1")
     assert h1.fellow("h2", "frozen 3@g1 begun 1 base 0")[-1] == "link 0: resume 3@g1"
-    assert h1.link(0, f"open {old}") == ["link 0: broken 3@g1"]
+    assert h1.link(0, f"open {old}") == ["link 0: behind 3@g1"]
 
 
 def test_an_epoch_that_is_only_being_opened_counts_as_well() -> None:
     h1 = Desk(CAUSAL, "h1")
     h1.link(0, "open 3@g1")
-    assert h1.link(0, "open 2@g2") == ["link 0: broken 3@g1"]
+    assert h1.link(0, "open 2@g2") == ["link 0: behind 3@g1"]
 
 
 # Gateways that are lost

@@ -24,7 +24,7 @@ def left_alone(topology: Topology) -> Desk:
     """g1 when g2 has died and the epoch without it has begun."""
     g1 = Desk(topology, "g1")
     g1.view("p1 p2 g1")
-    g1.link(0, "resume 2@g1")
+    g1.link(0, "resume 2@g1:2")
     return g1
 
 
@@ -61,10 +61,10 @@ def test_its_link_is_used_only_when_it_knows_the_past_and_then_in_an_epoch_of_it
     assert new.fellow("g1", state) == ["to g1: link 1 up", "to g1: caught up"]
     assert new.delivers("p2/3") == []
     g1.delivers("p2/3")
-    assert g1.fellow("g2+1", "link 1 up", "caught up") == ["to g2+1: open 3@g1", "link 0: open 3@g1"]
-    assert new.fellow("g1", "open 3@g1") == ["link 1: open 3@g1"]
-    assert g1.link(0, "resume 3@g1") == ["to g2+1: resume 3@g1 by 0 1"]
-    assert new.fellow("g1", "resume 3@g1 by 0 1") == ["link 1: block 3@g1 p2/1..3"], "the past, and what it delivered"
+    assert g1.fellow("g2+1", "link 1 up", "caught up") == ["to g2+1: open 3@g1:3", "link 0: open 3@g1:3"]
+    assert new.fellow("g1", "open 3@g1:3") == ["link 1: open 3@g1:3"]
+    assert g1.link(0, "resume 3@g1:3") == ["to g2+1: resume 3@g1:3 by 0 1"]
+    assert new.fellow("g1", "resume 3@g1:3 by 0 1") == ["link 1: block 3@g1:3 p2/1..3"], "and the past"
 
 
 def test_a_link_that_went_down_again_meanwhile_is_not_announced() -> None:
@@ -88,7 +88,7 @@ def test_a_long_past_comes_in_pieces() -> None:
     assert new.fellow("g1", states[1]) == []
     assert not new.gateway.is_caught_up
     assert new.fellow("g1", states[2]) == ["to g1: link 1 up", "to g1: caught up"]
-    assert new.fellow("g1", "resume 3@g1 by 1") == ["link 1: block 3@g1 p2/1..3 p1/1..2 p2/4"]
+    assert new.fellow("g1", "resume 3@g1:3 by 1") == ["link 1: block 3@g1:3 p2/1..3 p1/1..2 p2/4"]
 
 
 def test_what_a_fellow_says_of_a_view_that_has_not_come_yet_is_kept_for_then() -> None:
@@ -97,7 +97,7 @@ def test_what_a_fellow_says_of_a_view_that_has_not_come_yet_is_kept_for_then() -
     (state,) = states_of(g1)
     assert new.fellow("g1", state) == []
     assert new.view(WITH, 3) == ["to g1: caught up"]
-    assert new.fellow("g1", "resume 3@g1 by 0 1") == ["link 1: block 3@g1 p2/1"]
+    assert new.fellow("g1", "resume 3@g1:3 by 0 1") == ["link 1: block 3@g1:3 p2/1"]
 
 
 def test_the_state_of_another_view_is_of_no_use() -> None:
@@ -126,7 +126,7 @@ def test_a_newcomer_whose_teller_dies_begins_again_with_the_next() -> None:
     new.view("p1 p2 p3 g2 g3+1", 4)
     lines = [line for state in states for line in new.fellow("g2", state)]
     assert lines == ["to g2: caught up"]
-    assert new.fellow("g2", "resume 9@g2 by 2") == ["link 2: block 9@g2 p3/1..4"], "every message once"
+    assert new.fellow("g2", "resume 9@g2:9 by 2") == ["link 2: block 9@g2:9 p3/1..4"], "every message once"
 
 
 def test_one_that_has_caught_up_is_not_told_again() -> None:
@@ -153,7 +153,7 @@ def test_a_newcomer_carries_nothing_before_it_knows_the_past() -> None:
     g1.delivers("p2/1")
     (state,) = states_of(g1)
     new.view(WITH, 3)
-    lines = new.fellow("g1", "open 3@g1", "resume 3@g1 by 0 1") + new.delivers("p2/2", number=2)
+    lines = new.fellow("g1", "open 3@g1:3", "resume 3@g1:3 by 0 1") + new.delivers("p2/2", number=2)
     assert not any("block" in line for line in lines), "p2/1 goes first"
     assert not any("block" in line for line in new.fellow("g1", state) + new.delivers("p2/3"))
 
@@ -268,8 +268,8 @@ def test_a_newcomer_names_what_was_brought_in_before_it_came() -> None:
     new.view(WITH, 3)
     new.fellow("g1", state)
     new.ready(1)
-    assert new.fellow("g1", "resume 3@g1 by 0 1") == ["to g1: free 3@g1 link 1"]
-    assert "link 1: block 3@g1 #1 p1/1 after q1/1" in new.fellow("g1", "assign 3@g1 #1 p1/1 link 1")
+    assert new.fellow("g1", "resume 3@g1:3 by 0 1") == ["to g1: free 3@g1:3 link 1"]
+    assert "link 1: block 3@g1:3 #1 p1/1 after q1/1" in new.fellow("g1", "assign 3@g1:3 #1 p1/1 link 1")
 
 
 def test_a_newcomer_confirms_what_was_stable_before_it_came() -> None:

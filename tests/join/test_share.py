@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from isthmus.core.codec import encode
 from isthmus.core.segment import EMPTY, MAX_PAYLOAD, Opened, Segment
-from isthmus.core.wire.join import Block
+from isthmus.core.wire.join import Block, first_epoch
 from isthmus.join import share
+from isthmus.join.lane import Lane
 from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan, LinkEnd, Share
 from isthmus.join.share import SHARES, cut_into_blocks, route
@@ -67,7 +68,15 @@ class Post:
         return self.side.plan.links[link].near == self.owner
 
     def put(self, link: int, first: int, segment: Segment) -> None:
-        self.side.on_put(self, link, first, segment)
+        """With `striped` the share waits for links itself. Otherwise a lane does; here links are always ready."""
+        if self.side.plan.share == "striped":
+            self.side.on_put(self, link, first, segment)
+            return
+        lane = Lane()
+        lane.waiting.append((first, segment))
+        while lane.waiting:
+            lane.room = share.BLOCK_BYTES
+            self.side.on_put(self, link, *lane.take())
 
     def assign(self, link: int, first: int, segment: Segment) -> None:
         assert self.owner == self.side.leader
@@ -496,4 +505,4 @@ def test_a_block_of_the_largest_messages_fits_a_frame(kind: Share) -> None:
         side.ready(0)
     assert sum(len(block[2]) for block in side.blocks) == len(messages)
     for _, first, block in side.blocks:
-        encode(Block(1 << 16, first, block))
+        encode(Block(first_epoch(), first, block))

@@ -31,7 +31,7 @@ from isthmus.core.wire.group import (
     Safe,
     Status,
 )
-from isthmus.core.wire.join import Block
+from isthmus.core.wire.join import Block, first_epoch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import EXCLUDED
@@ -236,7 +236,7 @@ def test_who_takes_the_place_of_a_member_may_say_that_it_is_over() -> None:
 def test_pdus_of_other_protocols_are_ignored() -> None:
     network = Network(3)
     before = network[1].snapshot()
-    network.inject(2, 1, Block(1, 1, []))
+    network.inject(2, 1, Block(first_epoch(), 1, []))
     assert network[1].snapshot() == before
 
 

@@ -10,7 +10,7 @@ from runtime_support import until
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import Block, LinkPdu
+from isthmus.core.wire.join import Block, LinkPdu, first_epoch
 from isthmus.runtime.link.connection import LinkLimits
 from isthmus.runtime.link.link import LinkCallbacks, LiveLink
 from isthmus.runtime.link.links import Links
@@ -27,7 +27,7 @@ QUICK = LinkLimits(first_pause=0.002, longest_pause=0.02, connect=2.0)
 
 
 def block(number: int, size: int = 100, messages: int = 1) -> Block:
-    return Block(1, number, Segment.of(MADRID_SLOT, number, [bytes(size)] * messages))
+    return Block(first_epoch(), number, Segment.of(MADRID_SLOT, number, [bytes(size)] * messages))
 
 
 class Gateway:

@@ -14,7 +14,7 @@ from link_support import block, pair, pair_over_a_line
 from runtime_support import run_test, until
 
 from isthmus.core.ids import MILLISECOND
-from isthmus.core.wire.join import Block, LinkPdu
+from isthmus.core.wire.join import Block, LinkPdu, first_epoch
 from isthmus.runtime.link.connection import LinkLimits
 from isthmus.runtime.wan.emulator import Wan
 
@@ -72,7 +72,7 @@ def test_one_block_per_ready_fills_a_line_and_no_queue() -> None:
 
             def produce() -> None:
                 sent[len(sent) + 1] = monotonic()
-                madrid.link.send(Block(1, len(sent), segment))
+                madrid.link.send(Block(first_epoch(), len(sent), segment))
 
             def take(pdus: Sequence[LinkPdu]) -> None:
                 for pdu in pdus:
@@ -112,10 +112,10 @@ def test_many_small_messages_go_over_one_link_for_little() -> None:
                 nonlocal received
                 received += sum(len(pdu.segment) for pdu in pdus if isinstance(pdu, Block))
 
-            madrid.when_ready = lambda: madrid.link.send(Block(1, madrid.ready, segment))
+            madrid.when_ready = lambda: madrid.link.send(Block(first_epoch(), madrid.ready, segment))
             valencia.when_received = take
             began = process_time()
-            madrid.link.send(Block(1, 1, segment))
+            madrid.link.send(Block(first_epoch(), 1, segment))
             await until(lambda: received > 300_000)
             madrid.when_ready = lambda: None
             return received / (process_time() - began)

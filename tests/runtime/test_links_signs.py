@@ -17,7 +17,7 @@ from link_support import (
 )
 from runtime_support import run_test, until
 
-from isthmus.core.wire.join import Progress
+from isthmus.core.wire.join import Progress, first_epoch
 from isthmus.runtime.wan.emulator import CutKind
 
 IMPATIENT = QUICK._replace(dead_after=0.2)
@@ -98,8 +98,8 @@ def test_ready_is_said_once_after_up_and_once_for_every_block() -> None:
     async def scenario() -> None:
         async with pair() as (madrid, valencia):
             await until(lambda: madrid.ready == valencia.ready == 1)
-            madrid.link.send(Progress(1, 1))
-            await until(lambda: valencia.pdus == [Progress(1, 1)])
+            madrid.link.send(Progress(first_epoch(), 1))
+            await until(lambda: valencia.pdus == [Progress(first_epoch(), 1)])
             assert madrid.ready == 1
             madrid.link.send(block(1))
             await until(lambda: madrid.ready == 2)

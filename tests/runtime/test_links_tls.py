@@ -29,7 +29,7 @@ from runtime_support import run_test, soon, until
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import Block
+from isthmus.core.wire.join import Block, first_epoch
 from isthmus.runtime.link.wire import LinkHello, encode_hello
 from isthmus.runtime.transport.address import Address
 from isthmus.runtime.transport.tls import LinkTls, TlsUnusable
@@ -114,7 +114,7 @@ def readable_on_the_line(
         async with closing(madrid, valencia):
             await up(madrid, valencia)
             for end, secret in zip((madrid, valencia), secrets, strict=True):
-                end.link.send(Block(1, 1, Segment.of(MADRID_SLOT, 1, [secret])))
+                end.link.send(Block(first_epoch(), 1, Segment.of(MADRID_SLOT, 1, [secret])))
             await until(lambda: madrid.numbers == valencia.numbers == [1])
         server.close()
         await until(lambda: len(asyncio.all_tasks()) <= 2)

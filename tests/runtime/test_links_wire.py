@@ -11,7 +11,7 @@ from link_support import block
 
 from isthmus.core.codec import encode
 from isthmus.core.segment import MAX_PAYLOAD
-from isthmus.core.wire.join import Confirm, LinkPdu, Open, Progress
+from isthmus.core.wire.join import Confirm, LinkPdu, Open, Progress, first_epoch
 from isthmus.runtime.link.wire import (
     HEADER_SIZE,
     HELLO_SIZE,
@@ -27,7 +27,7 @@ from isthmus.runtime.link.wire import (
 )
 
 NUMBERS = st.integers(0, 1 << 62)
-PDUS: list[LinkPdu] = [block(1, 300), Progress(1, 2), Confirm([(1, 2)]), Open(4)]
+PDUS: list[LinkPdu] = [block(1, 300), Progress(first_epoch(), 2), Confirm([(1, 2)]), Open(first_epoch())]
 
 
 def data(number: int, pdu: LinkPdu) -> bytes:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from simulation_support import example
 
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import Block, LinkPdu, Progress, Resume
+from isthmus.core.wire.join import Block, Epoch, LinkPdu, Progress, Resume, first_epoch
 from isthmus.lab.soak import ACKNOWLEDGED, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
 from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed
@@ -22,7 +22,8 @@ from isthmus.topology.file import parse
 from isthmus.trace.schema import Event, EventName, Role
 
 SEEDS = range(1, 5)
-EPOCH = 1 << 16
+EPOCH = first_epoch()
+LATER = Epoch(0, 1, 2, 0)
 
 
 # The sample
@@ -92,7 +93,7 @@ def test_workers_see_the_same_as_one_process_alone() -> None:
 # Beside the links
 
 
-def block(first: int, count: int = 1, epoch: int = EPOCH) -> Block:
+def block(first: int, count: int = 1, epoch: Epoch = EPOCH) -> Block:
     return Block(epoch, first, Segment.of(0, first, [b""] * count), [])
 
 
@@ -113,7 +114,7 @@ def test_a_number_beyond_the_window_is_an_error() -> None:
 
 
 def test_word_of_another_epoch_or_direction_opens_no_window() -> None:
-    for word in ((1, Progress(EPOCH + 1, 4)), (0, Progress(EPOCH, 4))):
+    for word in ((1, Progress(LATER, 4)), (0, Progress(EPOCH, 4))):
         with pytest.raises(AssertionError):
             watched((0, block(1, 4)), word, (0, block(5)))
 
@@ -125,7 +126,7 @@ def test_messages_without_numbers_have_no_window() -> None:
 def test_rare_cases_of_joins_are_counted() -> None:
     assert watched((0, block(2)))["number before its turn"] == 1
     assert watched((0, block(1, 4)))["window full"] == 1
-    assert watched((1, Resume(EPOCH + 1, [])), (0, block(1)))["block of an older epoch"] == 1
+    assert watched((1, Resume(LATER, [])), (0, block(1)))["block of an older epoch"] == 1
 
 
 # Stable means everywhere

@@ -8,8 +8,9 @@ their execution:
     to g2: open 2@g1             a word to a fellow
     link 0: block 1 #4 p1/2      a word over a link
 
-`2@g1` is the second epoch, opened by g1; `1` is the first of all. `p1/3` is message 3 of p1, and `#4`
-the number that a join gives it. The words of PDUs are read as they are written (`Names.link_pdu`, `Names.fellow_pdu`).
+`2@g1` is the second epoch, opened by g1; `3@g2:2` the third, opened by g2 in view 2; `1` is the first of all. `p1/3`
+is message 3 of p1, and `#4` the number that a join gives it. The words of PDUs are read as they are written
+(`Names.link_pdu`, `Names.fellow_pdu`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from isthmus.core.ids import MILLISECOND, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Run, Segment
 from isthmus.core.wire.join import (
+    Behind,
     Block,
     Broken,
     Confirm,
+    Epoch,
     FellowAssign,
     FellowBegin,
+    FellowBehind,
     FellowBroken,
     FellowCaughtUp,
     FellowConfirm,
@@ -45,6 +49,7 @@ from isthmus.core.wire.join import (
     Open,
     Progress,
     Resume,
+    first_epoch,
 )
 from isthmus.join.gateway import JoinGateway
 from isthmus.topology.file import parse
@@ -142,14 +147,17 @@ class Names:
     def show_marks(self, marks: Iterable[tuple[ProcessId, int]]) -> str:
         return " ".join(f"{self.name(origin)}/{seq}" for origin, seq in marks)
 
-    # Epochs: "1", "2@g1"
+    # Epochs: "1", "2@g1", "3@g2:2"
 
-    def epoch(self, text: str) -> int:
-        count, _, leader = text.partition("@")
-        return int(count) << 16 | (slot_of(self.id(leader)) if leader else 0)
+    def epoch(self, text: str) -> Epoch:
+        count, _, opener = text.partition("@")
+        leader, _, term = opener.partition(":")
+        return Epoch(0, int(term or 1), int(count), self.id(leader)) if leader else first_epoch()
 
-    def show_epoch(self, epoch: int) -> str:
-        return str(epoch >> 16) + (f"@{self._slots[slot_of(epoch)]}" if epoch >> 16 > 1 else "")
+    def show_epoch(self, epoch: Epoch) -> str:
+        if epoch == first_epoch():
+            return "1"
+        return f"{epoch.number}@{self.name(epoch.leader)}" + (f":{epoch.term}" if epoch.term > 1 else "")
 
     # PDUs
 
@@ -166,8 +174,7 @@ class Names:
             return Progress(epoch, int(words[1][1:]))
         if kind == "resume":
             return Resume(epoch, self.marks(more["behind"]))
-        assert kind in ("open", "broken")
-        return Open(epoch) if kind == "open" else Broken(epoch)
+        return {"open": Open, "broken": Broken, "behind": Behind}[kind](epoch)
 
     def fellow_pdu(self, text: str, join: int = 0) -> FellowPdu:
         kind, words, more = _read(text)
@@ -186,6 +193,7 @@ class Names:
             "open": lambda: FellowOpen(join, epoch),
             "resume": lambda: FellowResume(join, epoch, final, list(map(int, more["by"]))),
             "broken": lambda: FellowBroken(join, epoch),
+            "behind": lambda: FellowBehind(join, epoch),
             "free": lambda: FellowFree(join, epoch, links[0]),
             "assign": lambda: FellowAssign(join, epoch, int(words[1][1:]), links[0], self.runs(words[2:])),
             "progress": lambda: FellowProgress(join, epoch, int(words[1][1:])),
@@ -209,6 +217,8 @@ class Names:
                 return f"open {self.show_epoch(pdu.epoch)}"
             case Broken() | FellowBroken():
                 return f"broken {self.show_epoch(pdu.epoch)}"
+            case Behind() | FellowBehind():
+                return f"behind {self.show_epoch(pdu.epoch)}"
             case Resume(epoch, final):
                 return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final))
             case FellowResume(_, epoch, final, links):
@@ -258,7 +268,10 @@ def _join(*parts: str, **sections: str) -> str:
 
 
 class Desk:
-    """One gateway, and the members of its system as far as it knows."""
+    """One gateway, and the members of its system as far as it knows.
+
+    Links are ready whenever they are up, except in joins that are striped: there, tests say when.
+    """
 
     def __init__(self, topology: Topology, name: str, *, joining: bool = False) -> None:
         self.names = Names(topology)
@@ -271,6 +284,11 @@ class Desk:
         self.view_number = 1
         self.batches: dict[str, int] = {}
         self.out = GatewayOutbox()
+        striped = {plan.join for plan in plans(topology, home) if plan.share == "striped"}
+        links = {end.link: plan.join for plan in plans(topology, home) for end in plan.links}
+        self._always_ready = [link for link in self.gateway.links if links[link] not in striped]
+        for link in self._always_ready:
+            self.gateway.link_ready(link, self.now, self.out)
 
     # Inputs
 
@@ -303,7 +321,8 @@ class Desk:
         return self._done(self.gateway.from_fellow, self.names.id(source), pdus)
 
     def up(self, link: int, peer: str) -> list[str]:
-        return self._done(self.gateway.link_up, link, self.names.id(peer))
+        lines = self._done(self.gateway.link_up, link, self.names.id(peer))
+        return lines + (self._done(self.gateway.link_ready, link) if link in self._always_ready else [])
 
     def down(self, link: int) -> list[str]:
         return self._done(self.gateway.link_down, link)
@@ -320,6 +339,12 @@ class Desk:
     def _done(self, action: Callable[..., None], *arguments: object) -> list[str]:
         self.out = GatewayOutbox()
         action(*arguments, self.now, self.out)
+        done = 0
+        while done < len(self.out.links):
+            link, pdu = self.out.links[done]
+            done += 1
+            if isinstance(pdu, Block) and link in self._always_ready:
+                self.gateway.link_ready(link, self.now, self.out)
         self.gateway.invariants()
         show, name = self.names.show, self.names.name
         lines = []
@@ -329,13 +354,8 @@ class Desk:
         for destinations, pdu in self.out.to_fellows:
             where = f" of join {pdu.join}" if pdu.join else ""
             lines += [f"to {name(each)}: {show(pdu)}{where}" for each in destinations]
-        lines += [f"link {link}: {show(pdu)}" for link, pdu in self.out.links if not self._says_nothing(link, pdu)]
+        lines += [f"link {link}: {show(pdu)}" for link, pdu in self.out.links]
         return lines
-
-    def _says_nothing(self, link: int, pdu: LinkPdu) -> bool:
-        """Beside `Resume` goes a word for those that are behind; to whoever opened that epoch it says nothing."""
-        resumed = [each.epoch for other, each in self.out.links if other == link and isinstance(each, Resume)]
-        return isinstance(pdu, Broken) and pdu.epoch + 1 in resumed
 
     def states(self) -> list[FellowState]:
         """What the last input had it say to newcomers."""

@@ -33,6 +33,7 @@ from isthmus.core.wire.group import (
     Stable,
     Status,
 )
+from isthmus.core.wire.join import Epoch
 from isthmus.core.wire.pdu import Pdu
 
 MAX_NUMBER = 1 << 62
@@ -112,6 +113,8 @@ def values(kind: Any, meta: Meta | None = None) -> SearchStrategy[Any]:
         return st.none()
     if kind is Segment:
         return segments()
+    if kind is Epoch:
+        return st.builds(Epoch, *[integers(Meta(ge=0, le=1 << 62))] * len(Epoch._fields))
     assert issubclass(kind, Struct), f"no strategy for a field of type {kind}"
     hints = get_type_hints(kind, include_extras=True)
     return st.builds(kind, *(values(hints[name]) for name in kind.__struct_fields__))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import LinkId, ProcessId
 from isthmus.core.segment import Opened
-from isthmus.core.wire.join import Block, Confirm, Resume
+from isthmus.core.wire.join import Block, Confirm, Epoch, Resume
 from isthmus.explorer.step import NOBODY, Effect, PduNumber, StepEvent
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _Teller:
         for field in pdu.__struct_fields__:
             value = getattr(pdu, field)
             if field in ("epoch", "begun"):
-                fields.append(f"{field} {value >> 16}")
+                fields.append(f"{field} {value.number}")
             elif field in ("marks", "final", "handed"):
                 fields.append(f"{field} {self._marks(value)}")
             elif field == "runs":
@@ -114,6 +114,6 @@ class _Teller:
         return str(ends.far if self._name(process) == str(ends.near) else ends.near)
 
 
-def _epoch(epoch: int) -> str:
-    """Epochs count in the high bits; the first one goes without saying."""
-    return f" of epoch {epoch >> 16}" if epoch >> 16 > 1 else ""
+def _epoch(epoch: Epoch) -> str:
+    """The first one goes without saying."""
+    return f" of epoch {epoch.number}" if epoch.number > 1 else ""

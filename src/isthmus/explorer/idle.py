@@ -6,7 +6,7 @@ Both rules know the join protocols (docs/design/joins.md); of other gateways not
 from __future__ import annotations
 
 from isthmus.core.gateway import Gateway
-from isthmus.core.wire.join import Block, Broken, FellowPdu, FellowProgress, LinkPdu, Progress, Resume
+from isthmus.core.wire.join import Behind, Block, Broken, FellowPdu, FellowProgress, LinkPdu, Progress, Resume
 from isthmus.join.gateway import JoinGateway
 
 
@@ -26,6 +26,8 @@ def is_void(gateway: Gateway, join: int, pdu: LinkPdu | FellowPdu) -> bool:
     export, imports = gateway.exports[join], gateway.imports[join]
     if isinstance(pdu, Broken):
         return pdu.epoch < export.epoch
+    if isinstance(pdu, Behind):
+        return pdu.epoch <= export.epoch
     if isinstance(pdu, Resume):
         return pdu.epoch < export.epoch or (pdu.epoch == export.epoch and not export.opening)
     if isinstance(pdu, Block):

@@ -73,6 +73,9 @@ class Pdus(Interner[LinkPdu | FellowPdu]):
     def of(self, pdu: LinkPdu | FellowPdu) -> PduNumber:
         return self.number(msgspec.msgpack.encode(pdu), pdu)
 
+    def is_block(self, number: PduNumber) -> bool:
+        return isinstance(self[number], Block)
+
 
 class ExploredSite:
     """`reduced`: processes deliver when it matters, see docs/design/explorer.md."""
@@ -364,6 +367,3 @@ class ExploredSite:
 
     def drops(self, pdu: PduNumber) -> bool:
         return self._drops_idle and is_idle(self.pdus[pdu])
-
-    def is_block(self, pdu: PduNumber) -> bool:
-        return isinstance(self.pdus[pdu], Block)

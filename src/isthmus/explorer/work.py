@@ -148,7 +148,7 @@ class Work:
             wire = site.wire_of[link]
             self.frames.append((wire.out, pdu))
             effects.append(Effect("puts", (link, pdu)))
-            if site.is_block(pdu):
+            if site.pdus.is_block(pdu):
                 if wire.patient:
                     self.ready.add(link)
                 else:

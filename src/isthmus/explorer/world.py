@@ -189,12 +189,22 @@ class ExploredWorld:
             queues = list(net.queues)
             for direction, pdu in step.frames:
                 if queues[direction] != DEAF:
-                    queues[direction] += (pdu,)
+                    queues[direction] = self._behind_its_like(queues[direction], pdu)
             for direction in step.closes:
                 queues[direction] = DEAF
             known = self._number(net._replace(queues=tuple(queues), crashes=net.crashes - step.crash))
             self._after[key] = known
         return known
+
+    def _behind_its_like(self, queue: Queue, pdu: PduNumber) -> Queue:
+        """Words and blocks are two queues of one link (docs/design/links.md), kept in one: first all words."""
+        words = self._words(queue)
+        place = len(queue) if pdu == END or self.pdus.is_block(pdu) else words
+        return (*queue[:place], pdu, *queue[place:])
+
+    def _words(self, queue: Queue) -> int:
+        """How many of a queue are words; behind them come the blocks, and at last perhaps the end."""
+        return next((place for place, pdu in enumerate(queue) if pdu == END or self.pdus.is_block(pdu)), len(queue))
 
     def _arriving(self, number: int) -> tuple[LinkArrival, ...]:
         known = self._arrivals.get(number)
@@ -203,15 +213,18 @@ class ExploredWorld:
         return known
 
     def _all_arriving(self, number: int) -> list[LinkArrival]:
-        """The head of each queue; and where the far end has crashed, the end, as the rest may be lost with it."""
+        """The next word and the next block of each link; where the far end has crashed, the end, as all may be lost."""
         found = []
         net = self.nets[number]
         for direction, queue in enumerate(net.queues):
             if not queue or queue == DEAF:
                 continue
-            places = {0, len(queue) - 1} if queue[-1] == END else {0}
+            places = {0, min(self._words(queue), len(queue) - 1)}
+            if queue[-1] == END:
+                places.add(len(queue) - 1)
             for place in sorted(places):
-                queues = (*net.queues[:direction], queue[place + 1 :], *net.queues[direction + 1 :])
+                rest = () if queue[place] == END else (*queue[:place], *queue[place + 1 :])
+                queues = (*net.queues[:direction], rest, *net.queues[direction + 1 :])
                 following = self._number(net._replace(queues=queues))
                 found.append(LinkArrival(self._receivers[direction], direction, queue[place], following))
         return found

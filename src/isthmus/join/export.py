@@ -16,7 +16,9 @@ from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Segment
 from isthmus.core.wire.join import (
     BLOCK_BYTES,
     Block,
+    Epoch,
     FellowAssign,
+    FellowBehind,
     FellowBroken,
     FellowConfirm,
     FellowFree,
@@ -26,21 +28,20 @@ from isthmus.core.wire.join import (
     FellowResume,
     FellowState,
     Open,
+    first_epoch,
 )
 from isthmus.join.half import Half
+from isthmus.join.lane import Lane
 from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import Recovered
 from isthmus.join.share import SHARES, Share
 
-FIRST_EPOCH = 1 << 16
-"""Epochs count in the high bits; the low bits are the slot of the leader, so that no two leaders open the same one."""
-_LIFE_BITS = 40
-"""Above the count is the life of the sending site: one that was started again must not open an epoch a second time."""
-
 
 class Export(Half):
     """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
+
+    `term` is the number of the own system's view, in which the first of `fellows` leads.
 
     `_came_in` is, per origin, the last message that came in by this join; `_not_named`, per own link, those of them
     that no block of this epoch on it has named.
@@ -48,7 +49,8 @@ class Export(Half):
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
         super().__init__(plan, owner)
-        self.epoch = self._first_epoch = FIRST_EPOCH | life_of(owner) << _LIFE_BITS
+        self.epoch = self._first_epoch = first_epoch(life_of(owner))
+        self.term = 1
         self.opening = False
         self.outstanding = Outstanding()
         self.colleagues: tuple[ProcessId, ...] = ()
@@ -61,7 +63,7 @@ class Export(Half):
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
         self._void: set[LinkId] = set()
-        self._unspent: set[LinkId] = set()
+        self._lanes = {link: Lane() for link in self._my_links}
         if late:
             self.links_up.update(dict.fromkeys(self._my_links, False))
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
@@ -73,8 +75,9 @@ class Export(Half):
         self.links_up = {end.link: end.near in present for end in self.plan.links}
         self.share.begin([], [link for link, up in self.links_up.items() if up], self.leads)
 
-    def start_late(self, fellows: tuple[ProcessId, ...]) -> None:
+    def start_late(self, term: int, fellows: tuple[ProcessId, ...]) -> None:
         """Begin at a join that runs already: carry nothing until an epoch begins that includes this gateway's links."""
+        self.term = term
         self.fellows = fellows
         self.outstanding.forget_deliveries()
         self.share.begin([], (), leading=False)
@@ -93,10 +96,8 @@ class Export(Half):
         """Who leads this epoch. It may have been opened in a view that has not come here yet."""
         return next((fellow for fellow in self.fellows if self._opened_by(fellow, self.epoch)), self.leader)
 
-    def _opened_by(self, fellow: ProcessId, epoch: int) -> bool:
-        if epoch == self._first_epoch:
-            return fellow == self.leader
-        return slot_of(fellow) == epoch & (FIRST_EPOCH - 1)
+    def _opened_by(self, fellow: ProcessId, epoch: Epoch) -> bool:
+        return fellow == (self.leader if epoch == self._first_epoch else epoch.leader)
 
     def goes_out(self, origin: ProcessId) -> bool:
         """Whether the messages of an origin go out by this join."""
@@ -114,6 +115,7 @@ class Export(Half):
         if fresh and not self.opening:
             self._out = out
             self.share.add(fresh)
+            self._send_what_waits()
 
     def came_in(self, marks: Mapping[ProcessId, int]) -> None:
         """The own system delivered messages of the far side: whatever goes out from now on may be an answer to them."""
@@ -121,8 +123,9 @@ class Export(Half):
         for not_named in self._not_named.values():
             not_named.update(marks)
 
-    def view(self, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
+    def view(self, term: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
         """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
+        self.term = term
         lost = [fellow for fellow in self.fellows if fellow not in fellows]
         self.fellows = fellows
         gone = {slot_of(fellow) for fellow in lost}
@@ -149,6 +152,7 @@ class Export(Half):
 
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
         self._came_up.discard(link)
+        self._lanes[link].room = 0
         if self.links_up[link]:
             self.links_up[link] = False
             out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, False)))
@@ -156,7 +160,9 @@ class Export(Half):
 
     def link_ready(self, link: LinkId, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
         self._out = out
+        self._lanes[link].room = room
         self.share.ready(link, room)
+        self._send_what_waits()
 
     def wake(self, now: Nanos, out: GatewayOutbox) -> None:
         if self.opening and self._retry_at is not None and now >= self._retry_at:
@@ -178,10 +184,16 @@ class Export(Half):
     def renew(self, now: Nanos, out: GatewayOutbox) -> None:
         """This epoch cannot go on. The leader opens the next one; everybody else waits for it."""
         if self.leads:
-            self.epoch = ((self.epoch >> 16) + 1) << 16 | slot_of(self.owner)
-            self.opening = True
-            self.share.pause()
+            self._pause(Epoch(self._first_epoch.life, self.term, self.epoch.number + 1, self.owner))
             self._say_open(now, out)
+
+    def _pause(self, epoch: Epoch) -> None:
+        """Put nothing on a link any more until this epoch begins. What waits for one will be numbered anew."""
+        self.epoch = epoch
+        self.opening = True
+        self.share.pause()
+        for lane in self._lanes.values():
+            lane.waiting.clear()
 
     def _say_open(self, now: Nanos, out: GatewayOutbox) -> None:
         self._retry_at = now + self._retry_after
@@ -195,13 +207,13 @@ class Export(Half):
         """From the leader: a new epoch is being opened. Pass that on over our links."""
         if pdu.epoch < self.epoch or (pdu.epoch == self.epoch and not self.opening):
             return
-        self.epoch = pdu.epoch
-        self.opening = True
-        self.share.pause()
+        self._pause(pdu.epoch)
         self._pass_open_on(out)
 
-    def resumed(self, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
-        """The far side is ready for the epoch that we opened."""
+    def resumed(self, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: GatewayOutbox) -> None:
+        """The far side is ready for the epoch that we opened; or for a later one."""
+        if epoch > self.epoch:
+            self.on_behind(epoch, now, out)
         if epoch != self.epoch or not self.opening:
             return
         if not self.leads:
@@ -211,10 +223,10 @@ class Export(Half):
         out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final, links)))
         self._begin(dict(final), links, out)
 
-    def on_resume(self, source: ProcessId, pdu: FellowResume, out: GatewayOutbox) -> None:
+    def on_resume(self, source: ProcessId, pdu: FellowResume, now: Nanos, out: GatewayOutbox) -> None:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
         if self.leads:
-            self.resumed(pdu.epoch, pdu.final, out)
+            self.resumed(pdu.epoch, pdu.final, now, out)
         elif not self._opened_by(source, pdu.epoch):
             return
         elif pdu.epoch >= self.epoch and (self.opening or pdu.epoch > self.epoch):
@@ -233,9 +245,10 @@ class Export(Half):
         self._out = out
         if self._caught_up:
             self.share.begin(list(self.outstanding.after(final)), links, self.leads)
-        unspent, self._unspent = self._unspent, set()
-        for link in sorted(unspent):
-            self.share.ready(link)
+        for link, lane in self._lanes.items():
+            if lane.room:
+                self.share.ready(link, lane.room)
+        self._send_what_waits()
 
     def catch_up(self, pdu: FellowState, earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox) -> None:
         """What a fellow has kept from before our time. Only now can our links be of use."""
@@ -258,21 +271,34 @@ class Export(Half):
         # Every link that works is to be used, and none that does not: either way it takes an epoch.
         self.renew(now, out)
 
-    def on_broken(self, epoch: int, now: Nanos, out: GatewayOutbox) -> None:
-        """The far side has lost a gateway, is a new one, or knows of a later epoch than we do."""
-        if epoch < self.epoch or (epoch == self.epoch and self.opening):
+    def on_broken(self, epoch: Epoch, now: Nanos, out: GatewayOutbox) -> None:
+        """The far side has lost a gateway, or is a new one: of this epoch nothing more is taken there."""
+        if epoch > self.epoch:
+            self.on_behind(epoch, now, out)
+        elif epoch < self.epoch or self.opening:
             return
-        if self.leads:
-            self.epoch = epoch
+        elif self.leads:
             self.renew(now, out)
         else:
             out.to_fellows.append(((self.leader,), FellowBroken(self.plan.join, epoch)))
 
-    def on_progress(self, epoch: int, received: int, out: GatewayOutbox) -> None:
+    def on_behind(self, epoch: Epoch, now: Nanos, out: GatewayOutbox) -> None:
+        """The far side is at a later epoch than we are, which a leader before us opened, or one after us."""
+        if epoch <= self.epoch:
+            return
+        if not self.leads:
+            out.to_fellows.append(((self.leader,), FellowBehind(self.plan.join, epoch)))
+        elif (epoch.life, epoch.term) <= (self._first_epoch.life, self.term):
+            self.epoch = epoch
+            self.renew(now, out)
+        # Otherwise somebody leads in a view that has not come here: either it comes, or it is without us.
+
+    def on_progress(self, epoch: Epoch, received: int, out: GatewayOutbox) -> None:
         if epoch != self.epoch or self.opening:
             return
         self._out = out
         self.share.progress(received)
+        self._send_what_waits()
         if not self.leads and self.plan.share in ("sets", "striped"):
             out.to_fellows.append(((self.sequencer,), FellowProgress(self.plan.join, epoch, received)))
 
@@ -289,25 +315,30 @@ class Export(Half):
         if self.leads and pdu.epoch == self.epoch and not self.opening:
             self._out = out
             self.share.ready(pdu.link, pdu.room)
+            self._send_what_waits()
 
     def on_assign(self, source: ProcessId, pdu: FellowAssign, out: GatewayOutbox) -> None:
         fits = sum(count for _, _, count in pdu.runs) <= MAX_SEGMENT_MESSAGES
         if fits and pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
             self._out = out
             self.share.assigned(pdu.link, pdu.first, pdu.runs)
+            self._send_what_waits()
 
     # What a share can have done
 
     def put(self, link: LinkId, first: int, segment: Segment) -> None:
+        self._lanes[link].waiting.append((first, segment))
+
+    def _send_what_waits(self) -> None:
+        """Put a block on every link that is ready for one and has something waiting."""
         assert self._out is not None
-        if link in self._void:
-            # Nothing went onto the link, so it will not say again that it is ready.
-            self._unspent.add(link)
-            return
-        self._out.carried.append(Carried("transfer", link, segment))
-        after = sorted(self._not_named[link].items()) if first else []
-        self._not_named[link].clear()
-        self._out.links.append((link, Block(self.epoch, first, segment, after)))
+        for link, lane in self._lanes.items():
+            if lane.room and lane.waiting and link not in self._void:
+                first, segment = lane.take()
+                self._out.carried.append(Carried("transfer", link, segment))
+                after = sorted(self._not_named[link].items()) if first else []
+                self._not_named[link].clear()
+                self._out.links.append((link, Block(self.epoch, first, segment, after)))
 
     def assign(self, link: LinkId, first: int, segment: Segment) -> None:
         assert self._out is not None

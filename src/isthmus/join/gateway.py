@@ -19,11 +19,13 @@ from isthmus.core.message import Batch
 from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.join import (
     BLOCK_BYTES,
+    Behind,
     Block,
     Broken,
     Confirm,
     FellowAssign,
     FellowBegin,
+    FellowBehind,
     FellowBroken,
     FellowCaughtUp,
     FellowConfirm,
@@ -152,7 +154,7 @@ class JoinGateway:
             self._novices[join] &= set(fellows)
             export.colleagues = _colleagues(self._everybody, view.members, self.id)
             self.imports[join].view(fellows, export.links_up, out)
-            export.view(fellows, now, out)
+            export.view(view.number, fellows, now, out)
             novices = tuple(sorted(self._novices[join]))
             if novices and self.id == next(fellow for fellow in fellows if fellow not in novices):
                 out.to_fellows.extend((novices, state) for state in self._state(join, view))
@@ -169,7 +171,7 @@ class JoinGateway:
             fellows = _fellows(export.plan, view.members)
             self.imports[join] = self.imports[join].anew(fellows)
             export.colleagues = _colleagues(self._everybody, view.members, self.id)
-            export.start_late(fellows)
+            export.start_late(view.number, fellows)
         too_early, self._too_early = self._too_early, []
         for source, pdus in too_early:
             self.from_fellow(source, pdus, now, out)
@@ -334,9 +336,11 @@ class JoinGateway:
             elif isinstance(pdu, Open):
                 imports.on_open(link, pdu.epoch, out)
             elif isinstance(pdu, Resume):
-                export.resumed(pdu.epoch, pdu.final, out)
+                export.resumed(pdu.epoch, pdu.final, now, out)
             elif isinstance(pdu, LinkFarewell):
                 export.link_down(link, now, out)
+            elif isinstance(pdu, Behind):
+                export.on_behind(pdu.epoch, now, out)
             else:
                 export.on_broken(pdu.epoch, now, out)
         self._end_of_step(out)
@@ -393,11 +397,13 @@ class JoinGateway:
             elif isinstance(pdu, FellowOpen):
                 export.opened(pdu, out)
             elif isinstance(pdu, FellowResume):
-                export.on_resume(source, pdu, out)
+                export.on_resume(source, pdu, now, out)
             elif isinstance(pdu, FellowLink):
                 export.on_link(pdu, now, out)
             elif isinstance(pdu, FellowBroken):
                 export.on_broken(pdu.epoch, now, out)
+            elif isinstance(pdu, FellowBehind):
+                export.on_behind(pdu.epoch, now, out)
             elif isinstance(pdu, FellowFreeze):
                 imports.on_freeze(source, pdu, out)
             elif isinstance(pdu, FellowFrozen):

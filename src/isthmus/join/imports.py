@@ -16,17 +16,19 @@ from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, ProcessId, slot_of
 from isthmus.core.segment import Marks, Segment
 from isthmus.core.wire.join import (
+    Behind,
     Block,
     Broken,
     Confirm,
+    Epoch,
     FellowBegin,
     FellowFreeze,
     FellowFrozen,
     FellowState,
     Progress,
     Resume,
+    first_epoch,
 )
-from isthmus.join.export import FIRST_EPOCH
 from isthmus.join.half import Half
 from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan
@@ -46,9 +48,7 @@ class Import(Half):
     def __init__(self, plan: JoinPlan, owner: ProcessId, outstanding: Outstanding) -> None:
         super().__init__(plan, owner)
         self._sent_out = outstanding
-        self.epoch = FIRST_EPOCH
-        self.frozen_for = 0
-        self._asked_for = 0
+        self.epoch = self.frozen_for = self._asked_for = first_epoch()
         self.ready = True
         self.final: dict[ProcessId, int] = {}
         self.total = 0
@@ -217,17 +217,17 @@ class Import(Half):
             # The sending side would ask again, but only after a while.
             self._ask_to_freeze(self._asked_for, out)
 
-    def on_open(self, link: LinkId, epoch: int, out: GatewayOutbox) -> None:
+    def on_open(self, link: LinkId, epoch: Epoch, out: GatewayOutbox) -> None:
         """The sending side opens an epoch: see to it that it begins here, or say that it has."""
         if epoch == self.epoch:
             out.links.append((link, Resume(epoch, sorted(self.final.items()))))
         elif epoch < max(self.epoch, self.frozen_for):
-            # A leader that does not know what its predecessor opened: it has to go higher.
-            out.links.append((link, Broken(max(self.epoch, self.frozen_for))))
+            # A leader that does not know what its predecessor opened; or its `Open` is late, and it has gone on since.
+            out.links.append((link, Behind(max(self.epoch, self.frozen_for))))
         else:
             self._ask_to_freeze(epoch, out)
 
-    def _ask_to_freeze(self, epoch: int, out: GatewayOutbox) -> None:
+    def _ask_to_freeze(self, epoch: Epoch, out: GatewayOutbox) -> None:
         if not self.leads:
             self._asked_for = epoch
             out.to_fellows.append(((self.leader,), FellowFreeze(self.plan.join, epoch)))
@@ -278,7 +278,7 @@ class Import(Half):
         if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
             self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
 
-    def _announce(self, epoch: int, final: list[tuple[int, int]], base: int, out: GatewayOutbox) -> None:
+    def _announce(self, epoch: Epoch, final: list[tuple[int, int]], base: int, out: GatewayOutbox) -> None:
         out.to_fellows.append((self._others(), FellowBegin(self.plan.join, epoch, final, base)))
         self.begin(epoch, final, base, out)
 
@@ -286,22 +286,19 @@ class Import(Half):
         if pdu.epoch > self.epoch:
             self.begin(pdu.epoch, pdu.final, pdu.base, out)
 
-    def begin(self, epoch: int, final: Iterable[tuple[ProcessId, int]], base: int, out: GatewayOutbox) -> None:
+    def begin(self, epoch: Epoch, final: Iterable[tuple[ProcessId, int]], base: int, out: GatewayOutbox) -> None:
         """Begin an epoch: older ones end with `final`. What the new one brought may have been delivered already."""
         self.epoch = epoch
         self.final = dict(final)
-        self._asked_for = 0
         self._reports.clear()
         self._held.clear()
         self._unnumbered.clear()
         self.before_epoch = base
         self.relayed_to = self.received
         self._reported = 0
+        # Over every link: whoever leads there and has not opened this epoch is behind, and what it carries is void.
         resume = Resume(epoch, sorted(self.final.items()))
-        # A gateway that its own system has left out, and that does not know it yet, may have opened this epoch. Whoever
-        # leads there now is behind, and what it carries is void: it has to go higher. To others this says nothing.
-        behind = Broken(epoch - 1)
-        out.links.extend((link, word) for link in self._my_links for word in (resume, behind))
+        out.links.extend((link, resume) for link in self._my_links)
         self._take_early(out)
 
     def _take_early(self, out: GatewayOutbox) -> None:

@@ -38,7 +38,7 @@ class ShareCallbacks(Protocol):
     """What a share has its gateway do: put messages on links, and speak with fellows about that."""
 
     def put(self, link: LinkId, first: int, segment: Segment) -> None:
-        """Put messages on a link of this gateway. They have been delivered here."""
+        """Have messages go onto a link of this gateway, when it is ready. They have been delivered here."""
 
     def assign(self, link: LinkId, first: int, segment: Segment) -> None:
         """Have the gateway of a link put these on it."""
@@ -95,11 +95,13 @@ class ByOrigin:
         for link in dict.fromkeys(links.values()):
             if link is not None and self._carrier.is_mine(link):
                 mine = {origin for origin in origins if links[origin] == link}
-                for block in cut_into_blocks([segment.only(mine.__contains__) for segment in segments]):
-                    self._carrier.put(link, 0, block)
+                for segment in segments:
+                    going = segment.only(mine.__contains__)
+                    if going:
+                        self._carrier.put(link, 0, going)
 
     def ready(self, link: LinkId, room: int = BLOCK_BYTES) -> None:
-        """Nothing to do: messages go out when they are delivered, whether or not the link has much to send."""
+        """Nothing to do: messages are put on their link when they are delivered, and wait there."""
 
     def assigned(self, link: LinkId, first: int, runs: Sequence[Run]) -> None:
         """Nothing to do: there is no sequencer that could assign numbers."""
@@ -340,9 +342,9 @@ class Counted:
             link = self._links[stripe % len(self._links)]
             segments = self._take(number, (stripe + 1) * self.stripe - number + 1)
             if self._carrier.is_mine(link):
-                for block in cut_into_blocks(segments):
-                    self._carrier.put(link, number, block)
-                    number += block.messages
+                for segment in segments:
+                    self._carrier.put(link, number, segment)
+                    number += segment.messages
 
     def _take(self, number: int, room: int) -> list[Segment]:
         """Take off `_waiting` the messages with the numbers from this one on, up to the first gap."""

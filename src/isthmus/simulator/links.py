@@ -1,4 +1,7 @@
-"""Simulated links between gateways: FIFO, lossless while both ends live, with delay and bandwidth, and with cuts.
+"""Simulated links between gateways: lossless while both ends live, with delay and bandwidth, and with cuts.
+
+Words and blocks are FIFO each, and words go first (docs/design/links.md): a line sends what waits of them before the
+next block, and either may overtake the other on its way.
 
 A cut holds everything up; what was put on the link meanwhile arrives after it is mended, as over a connection that
 resumes. When an end crashes, what was on its way to it is gone. The ends are told that the link is down when it has
@@ -7,11 +10,12 @@ been useless for `DEAD_AFTER`, and that it is up, with whom, when it works again
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
-from isthmus.core.wire.join import LinkPdu
+from isthmus.core.wire.join import Block, LinkPdu
 from isthmus.join.member import GatewayMember
 from isthmus.simulator.checks.links import EpochWatch, LinkWatch
 from isthmus.simulator.network import FRAME_OVERHEAD
@@ -44,8 +48,9 @@ class SimulatedLink:
         self.frames_sent = [0, 0]
         self._line = line
         self._rng = rng
-        self._busy_until: list[Nanos] = [0, 0]
-        self._last_arrival: list[Nanos] = [0, 0]
+        self._busy = [False, False]
+        self._waiting: list[tuple[deque[LinkPdu], deque[LinkPdu]]] = [(deque(), deque()), (deque(), deque())]
+        self._last_arrival: list[list[Nanos]] = [[0, 0], [0, 0]]
         self._cuts = 0
         self._sessions = 0
         self._connected: tuple[ProcessId, ProcessId] | None = None
@@ -71,6 +76,10 @@ class SimulatedLink:
                 self._connected = None
                 self._stalled.clear()
                 self._queued.clear()
+                self._busy = [False, False]
+                for words, blocks in self._waiting:
+                    words.clear()
+                    blocks.clear()
                 self._up = [False, False]
             self.world.at(self.world.now + RECONNECT, self._tell_up, self._sessions)
         elif self._down_at is None:
@@ -137,16 +146,24 @@ class SimulatedLink:
             self._carry(end, pdu)
 
     def _carry(self, end: int, pdu: LinkPdu) -> None:
-        now = self.world.now
-        leaves = now
+        self._waiting[end][isinstance(pdu, Block)].append(pdu)
+        if not self._busy[end]:
+            self._send_next(end)
+
+    def _send_next(self, end: int) -> None:
+        """Put the next frame on the line: a word, if one waits."""
+        words, blocks = self._waiting[end]
+        pdu = (words or blocks).popleft()
         size = len(body_of(pdu)) + FRAME_OVERHEAD
         self.bytes_sent[end] += size
         self.frames_sent[end] += 1
+        leaves = self.world.now
         if self._line.bandwidth is not None:
-            leaves = max(now, self._busy_until[end]) + size * 8 * SECOND // self._line.bandwidth
-            self._busy_until[end] = leaves
-        arrival = max(leaves + self._draw() + self._repeats(), self._last_arrival[end] + 1)
-        self._last_arrival[end] = arrival
+            leaves += size * 8 * SECOND // self._line.bandwidth
+            self._busy[end] = True
+        kind = isinstance(pdu, Block)
+        arrival = max(leaves + self._draw() + self._repeats(), self._last_arrival[end][kind] + 1)
+        self._last_arrival[end][kind] = arrival
         self.world.at(leaves, self._left, end, self._sessions)
         self.world.at(arrival, self._arrive, 1 - end, pdu, self._sessions)
 
@@ -166,7 +183,12 @@ class SimulatedLink:
         return late
 
     def _left(self, end: int, session: int) -> None:
-        if session == self._sessions and self.world.now >= self._busy_until[end]:
+        if session != self._sessions:
+            return
+        self._busy[end] = False
+        if any(self._waiting[end]):
+            self._send_next(end)
+        else:
             self._step(end, "link_ready", self.id)
 
     def _arrive(self, end: int, pdu: LinkPdu, session: int) -> None:

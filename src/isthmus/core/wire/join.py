@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 from msgspec import Meta, field
 
@@ -22,6 +22,25 @@ Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_SEGMEN
 """(origin process, first sequence number, how many)."""
 
 
+class Epoch(NamedTuple):
+    """A stretch of one direction of a join, by one numbering. Later ones are greater.
+
+    `term` is the view of the sending side in which its `leader` opened it, `number` counts on from the epoch before. So
+    no two leaders open the same one, and a gateway that its system has left out, and that does not know it, can never
+    outbid its successor. A sending site that was started anew begins another `life`, and its views count from 1 again.
+    """
+
+    life: Number
+    term: Number
+    number: Number
+    leader: Number
+
+
+def first_epoch(life: int = 0) -> Epoch:
+    """The epoch that a sending site begins with; nobody has opened it."""
+    return Epoch(life, 0, 1, 0)
+
+
 class Block(WirePdu, frozen=True, tag="block"):
     """Messages with the numbers `first`, `first + 1`, … of this epoch; 0 where the join does not number.
 
@@ -29,7 +48,7 @@ class Block(WirePdu, frozen=True, tag="block"):
     be an answer to one of those: those that no earlier block of this link has named.
     """
 
-    epoch: Number
+    epoch: Epoch
     first: Number
     segment: Segment
     after: Marks = field(default_factory=list)
@@ -38,7 +57,7 @@ class Block(WirePdu, frozen=True, tag="block"):
 class Progress(WirePdu, frozen=True, tag="progress"):
     """From the receiving side: numbers up to `received` have been delivered here."""
 
-    epoch: Number
+    epoch: Epoch
     received: Number
 
 
@@ -51,27 +70,36 @@ class Confirm(WirePdu, frozen=True, tag="confirm"):
 class Open(WirePdu, frozen=True, tag="open"):
     """From the sending side: end all epochs before this one, and say how far they got."""
 
-    epoch: Number
+    epoch: Epoch
 
 
 class Resume(WirePdu, frozen=True, tag="resume"):
-    """Answer to `Open`: `final` was broadcast here, and nothing else ever will be of an older epoch."""
+    """Answer to `Open`: `final` was broadcast here, and nothing else ever will be of an older epoch.
 
-    epoch: Number
+    Whoever carries messages of an older epoch learns from it that they are void.
+    """
+
+    epoch: Epoch
     final: Marks
 
 
 class Broken(WirePdu, frozen=True, tag="broken"):
     """From the receiving side: what this epoch sent to a gateway of ours is lost; open a new one."""
 
-    epoch: Number
+    epoch: Epoch
+
+
+class Behind(WirePdu, frozen=True, tag="behind"):
+    """Answer to a late `Open`: this later epoch is being opened here, or has begun. That one is as good as before."""
+
+    epoch: Epoch
 
 
 class LinkFarewell(WirePdu, frozen=True, tag="farewell"):
     """From a gateway that is about to leave its system: put nothing more on this link."""
 
 
-LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken | LinkFarewell
+LinkPdu: TypeAlias = Block | Progress | Confirm | Open | Resume | Broken | Behind | LinkFarewell
 
 
 # Between gateways of one system. `join` is the number of the join in the topology.
@@ -81,14 +109,14 @@ class FellowOpen(WirePdu, frozen=True, tag="site-open"):
     """From the leader of the sending side: a new epoch; pass the word on over your links."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
 
 
 class FellowResume(WirePdu, frozen=True, tag="site-resume"):
     """To the leader of the sending side: the far side has answered. From it: the epoch begins, over these links."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
     final: Marks
     links: Members
 
@@ -105,14 +133,21 @@ class FellowBroken(WirePdu, frozen=True, tag="site-broken"):
     """To the leader of the sending side: this epoch cannot go on."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
+
+
+class FellowBehind(WirePdu, frozen=True, tag="site-behind"):
+    """To the leader of the sending side: the far side is at this later epoch."""
+
+    join: Number
+    epoch: Epoch
 
 
 class FellowFree(WirePdu, frozen=True, tag="site-free"):
     """To the sequencer: my link can take a block of so many bytes."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
     link: Number
     room: Annotated[int, Meta(ge=1, le=1 << 62)] = BLOCK_BYTES
 
@@ -121,7 +156,7 @@ class FellowAssign(WirePdu, frozen=True, tag="site-assign"):
     """From the sequencer: the numbers from `first` on are these messages, and go over your link."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
     first: Number
     link: Number
     runs: Runs
@@ -131,7 +166,7 @@ class FellowProgress(WirePdu, frozen=True, tag="site-progress"):
     """To the sequencer: what a link of mine told me of the far side."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
     received: Number
 
 
@@ -146,15 +181,15 @@ class FellowFreeze(WirePdu, frozen=True, tag="site-freeze"):
     """From the leader of the receiving side: broadcast nothing of an epoch before this one any more; report."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
 
 
 class FellowFrozen(WirePdu, frozen=True, tag="site-frozen"):
     """Answer to `FellowFreeze`: the latest epoch that began here, what it began behind, all that I ever broadcast."""
 
     join: Number
-    epoch: Number
-    begun: Number
+    epoch: Epoch
+    begun: Epoch
     final: Marks
     base: Number
     handed: Marks
@@ -164,7 +199,7 @@ class FellowBegin(WirePdu, frozen=True, tag="site-begin"):
     """From the leader of the receiving side: the epoch begins behind `final`, which is `base` messages in all."""
 
     join: Number
-    epoch: Number
+    epoch: Epoch
     final: Marks
     base: Number
 
@@ -177,11 +212,11 @@ class FellowState(WirePdu, frozen=True, tag="site-state"):
 
     join: Number
     view: Number
-    export_epoch: Number
+    export_epoch: Epoch
     confirmed: Marks
     delivered: Marks
     outstanding: Segment
-    import_epoch: Number
+    import_epoch: Epoch
     final: Marks
     base: Number
     total: Number
@@ -202,6 +237,7 @@ FellowPdu: TypeAlias = (
     | FellowResume
     | FellowLink
     | FellowBroken
+    | FellowBehind
     | FellowFree
     | FellowAssign
     | FellowProgress

@@ -17,7 +17,7 @@ from isthmus.core.ids import MILLISECOND, SECOND, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import DaisyFrame, Parcel
-from isthmus.core.wire.join import Block
+from isthmus.core.wire.join import Block, first_epoch
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
@@ -208,7 +208,7 @@ def flat_vector(processes: int) -> Header:
 def parallel_join(processes: int) -> Header:
     """Two halves and a numbered link: a vector in each half, and on the link a number. Gateways are members."""
     half = flat_vector(processes // 2)
-    link = Block(1, 1, Segment.of(0, 1, [b""]))
+    link = Block(first_epoch(), 1, Segment.of(0, 1, [b""]))
     return Header(2 * half.entries, 2 * half.size + len(body_of(link)))
 
 

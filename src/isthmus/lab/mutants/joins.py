@@ -18,7 +18,7 @@ from msgspec import structs
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import Block, FellowFreeze, FellowState
+from isthmus.core.wire.join import Block, Epoch, FellowFreeze, FellowState
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.imports import Import
@@ -141,13 +141,16 @@ def _late_deliveries_carried_again(self: Export, segment: Segment, out: GatewayO
     if fresh and not self.opening:
         self._out = out
         self.share.add(fresh)
+        self._send_what_waits()
 
 
 @mutant("any-answer-will-do", of=Export.resumed, scenario="striped")
-def _any_answer_will_do(self: Export, epoch: int, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
+def _any_answer_will_do(
+    self: Export, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: GatewayOutbox
+) -> None:
     """The answer to an older epoch is taken for the one awaited."""
     if epoch <= self.epoch:
-        _resumed(self, self.epoch, final, out)
+        _resumed(self, self.epoch, final, now, out)
 
 
 @mutant("carried-while-opening", breaks="fifo", of=Export.delivered, scenario="fifo")
@@ -159,7 +162,9 @@ def _carried_while_opening(self: Export, segment: Segment, out: GatewayOutbox) -
 
 
 @mutant("lost-fellow-ignored", of=Export.view, scenario="striped")
-def _lost_fellows_ignored(self: Export, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
+def _lost_fellows_ignored(
+    self: Export, term: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox
+) -> None:
     """No epoch is opened when a fellow gateway is gone."""
     self.fellows = fellows
 

@@ -104,13 +104,14 @@ class LiveLink:
         if session is None:
             self._metrics.dropped += 1
             return
-        size = session.add(*buffers_of(pdu))
+        is_block = type(pdu) is Block
+        size = session.add(*buffers_of(pdu), word=not is_block)
         if self._connection is not None:
             self._window.accept(size, monotonic_ns())
             if not self._flush_due:
                 self._flush_due = True
                 self._loop.call_soon(self._flush)
-        if type(pdu) is Block:
+        if is_block:
             self._ready_reported = False
 
     def _flush(self) -> None:

@@ -5,8 +5,11 @@ from 1. Frames sent are kept until the other life has said that it has them; so 
 behind the last frame that arrived, with nothing lost and nothing twice. With a new life begins a new session; what
 was kept for the old one is discarded, since its addressee no longer exists.
 
-Invariants: the kept frames are those numbered `acknowledged + 1` … `accepted`, in order: first those in `written`,
-which are on their way on the present connection, then those in `unwritten`.
+Frames of words go before frames of blocks: a frame gets its number when it is first written. What has a number is
+written again under the same one, before anything else.
+
+Invariants: the numbered frames that are kept are `acknowledged + 1` … `sent`, in order: first those in `written`,
+which are on their way on the present connection, then those in `again`. Behind them come `words`, then `blocks`.
 """
 
 from __future__ import annotations
@@ -37,10 +40,12 @@ class LinkSession:
     """One session of link `link` with the process `peer` in its life `life`; at most `limit` bytes are kept."""
 
     __slots__ = (
+        "_again",
+        "_blocks",
         "_limit",
         "_link",
         "_sent",
-        "_unwritten",
+        "_words",
         "_written",
         "acknowledged",
         "kept_bytes",
@@ -59,34 +64,36 @@ class LinkSession:
         self._limit = limit
         self._sent = 0
         self._written: deque[Sequence[bytes]] = deque()
-        self._unwritten: deque[Sequence[bytes]] = deque()
+        self._again: deque[Sequence[bytes]] = deque()
+        self._words: deque[Sequence[bytes]] = deque()
+        self._blocks: deque[Sequence[bytes]] = deque()
 
     @property
     def kept(self) -> int:
         """How many frames the other end has not acknowledged."""
-        return len(self._written) + len(self._unwritten)
+        return len(self._written) + self.unwritten
 
     @property
     def unwritten(self) -> int:
-        return len(self._unwritten)
+        return len(self._again) + len(self._words) + len(self._blocks)
 
-    def add(self, *frame: bytes) -> int:
+    def add(self, *frame: bytes, word: bool) -> int:
         """Take one more frame, or raise `LinkOverflow`. Returns how many bytes it will be on the wire."""
         size = _size_of(frame)
         if self.kept_bytes + size > self._limit:
             raise LinkOverflow(self._link, self._limit)
-        self._unwritten.append(frame)
+        (self._words if word else self._blocks).append(frame)
         self.kept_bytes += size
         return size
 
     def take(self, size: int) -> tuple[list[bytes], int, int]:
         """Frames to be written now, at least one if there is any, about `size` bytes: buffers, frames, bytes."""
-        written, unwritten = self._written, self._unwritten
+        written = self._written
         first = number = self.acknowledged + len(written)
         buffers: list[bytes] = []
         taken = 0
-        while unwritten and taken < size:
-            frame = unwritten.popleft()
+        while self.unwritten and taken < size:
+            frame = (self._again or self._words or self._blocks).popleft()
             number += 1
             size_of_frame = _size_of(frame)
             buffers += (data_header(number, size_of_frame - HEADER_SIZE), *frame)
@@ -118,10 +125,10 @@ class LinkSession:
 
     def resume(self, received: int) -> int:
         """A new connection begins: everything behind `received` is to be written. Returns how many of these again."""
-        self._written.extend(self._unwritten)
-        self._unwritten.clear()
+        self._written.extend(self._again)
+        self._again.clear()
         self.acknowledge(received)
-        self._written, self._unwritten = self._unwritten, self._written
+        self._written, self._again = self._again, self._written
         return self._sent - received
 
     def _impossible(self, received: int) -> str:

@@ -10,8 +10,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from isthmus.core.ids import SECOND, LinkId, Nanos
-from isthmus.core.wire.join import Block, LinkPdu, Open, Progress, Resume
-from isthmus.join.export import FIRST_EPOCH
+from isthmus.core.wire.join import Block, Epoch, LinkPdu, Open, Progress, Resume, first_epoch
 from isthmus.simulator.checks.causes import Causes
 from isthmus.simulator.checks.sometimes import Sometimes
 
@@ -41,8 +40,8 @@ class LinkWatch:
         self.joins = joins
         self.window = window
         self.sometimes = sometimes
-        self._delivered: dict[tuple[int, int, int], int] = {}
-        self._begun: dict[tuple[int, int], int] = {}
+        self._delivered: dict[tuple[int, int, Epoch], int] = {}
+        self._begun: dict[tuple[int, int], Epoch] = {}
 
     def sent(self, link: LinkId, end: int, pdu: LinkPdu) -> None:
         """A gateway puts this on a link: what is under way has to stay bounded (docs/design/joins.md, Window)."""
@@ -60,13 +59,13 @@ class LinkWatch:
             self._delivered[direction] = max(pdu.received, self._delivered.get(direction, 0))
         elif isinstance(pdu, Resume):
             self.sometimes.reach("epoch")
-            self._begun[join, 1 - end] = max(pdu.epoch, self._begun.get((join, 1 - end), 0))
+            self._begun[join, 1 - end] = max(pdu.epoch, self._begun.get((join, 1 - end), first_epoch()))
 
     def arrived(self, link: LinkId, end: int, pdu: LinkPdu) -> None:
         """A gateway takes this off a link."""
         if isinstance(pdu, Block):
             direction = (self.joins[link], 1 - end)
-            if pdu.epoch < self._begun.get(direction, 0):
+            if pdu.epoch < self._begun.get(direction, first_epoch()):
                 self.sometimes.reach("block of an older epoch")
             elif pdu.first > 1 + self._delivered.get((*direction, pdu.epoch), 0):
                 self.sometimes.reach("number before its turn")
@@ -82,7 +81,7 @@ class EpochWatch:
     def __init__(self, joins: Sequence[int], causes: Causes) -> None:
         self.joins = joins
         self.causes = causes
-        self._opened: dict[tuple[int, int], deque[tuple[Nanos, int]]] = {}
+        self._opened: dict[tuple[int, int], deque[tuple[Nanos, Epoch]]] = {}
         self._in_peace: Counter[tuple[int, int]] = Counter()
         self._peace_from: Nanos | None = None
 
@@ -107,7 +106,7 @@ class EpochWatch:
         opened.append((now, pdu.epoch))
         while opened[0][0] <= now - SECOND:
             opened.popleft()
-        openers = {epoch % FIRST_EPOCH for _, epoch in opened}
+        openers = {epoch.leader for _, epoch in opened}
         if self._peace_from is not None and now >= self._peace_from:
             self._in_peace[direction] += 1
             if self._in_peace[direction] > FEW_EPOCHS:
