@@ -107,11 +107,11 @@ def frozen(topology: Topology = CAUSAL, handed: str = "p1/1..2") -> Desk:
 
 def test_an_epoch_begins_when_all_have_reported_and_all_they_broadcast_is_delivered() -> None:
     h1 = frozen()
-    assert h1.fellow("h2", "frozen 2@g1 begun 1 base 0 handed p2/1") == []
+    assert h1.fellow("h2", "frozen 2@g1 begun 1 handed p2/1") == []
     assert h1.delivers("p2/1", "h2") == ["finish h2 1"], "its own is missing; and no word of progress while frozen"
     assert h1.delivers("p1/1..2", "h1") == [
         "finish h1 1",
-        "to h2: begin 2@g1 behind p1/2 p2/1 base 3",
+        "to h2: begin 2@g1 behind p1/2 p2/1",
         "link 0: resume 2@g1 behind p1/2 p2/1",
     ]
 
@@ -119,8 +119,8 @@ def test_an_epoch_begins_when_all_have_reported_and_all_they_broadcast_is_delive
 def test_an_epoch_waits_for_the_report_of_every_fellow() -> None:
     h1 = frozen()
     assert h1.delivers("p1/1..2", "h1") == ["finish h1 1"]
-    assert h1.fellow("h2", "frozen 2@g1 begun 1 base 0") == [
-        "to h2: begin 2@g1 behind p1/2 base 2",
+    assert h1.fellow("h2", "frozen 2@g1 begun 1") == [
+        "to h2: begin 2@g1 behind p1/2",
         "link 0: resume 2@g1 behind p1/2",
     ]
 
@@ -128,18 +128,18 @@ def test_an_epoch_waits_for_the_report_of_every_fellow() -> None:
 def test_a_report_for_another_epoch_does_not_count() -> None:
     h1 = frozen()
     h1.delivers("p1/1..2", "h1")
-    assert h1.fellow("h2", "frozen 1 begun 1 base 0") == []
+    assert h1.fellow("h2", "frozen 1 begun 1") == []
     assert h1.link(0, "open 3@g1") == ["to h2: freeze 3@g1"]
-    assert h1.fellow("h2", "frozen 2@g1 begun 1 base 0") == []
-    assert len(h1.fellow("h2", "frozen 3@g1 begun 1 base 0")) == 2
+    assert h1.fellow("h2", "frozen 2@g1 begun 1") == []
+    assert len(h1.fellow("h2", "frozen 3@g1 begun 1")) == 2
 
 
 def test_reports_for_an_epoch_that_was_never_begun_are_not_used_for_the_next() -> None:
     h1 = Desk(THREE, "h1")
     h1.link(0, "open 2@g1")
-    h1.fellow("h2", "frozen 2@g1 begun 1 base 0")
+    h1.fellow("h2", "frozen 2@g1 begun 1")
     assert h1.link(0, "open 3@g1") == ["to h2: freeze 3@g1", "to h3: freeze 3@g1"]
-    assert h1.fellow("h3", "frozen 3@g1 begun 1 base 0") == [], "h2 may have broadcast something since"
+    assert h1.fellow("h3", "frozen 3@g1 begun 1") == [], "h2 may have broadcast something since"
 
 
 def test_what_is_delivered_is_final_and_not_what_was_reported() -> None:
@@ -147,7 +147,7 @@ def test_what_is_delivered_is_final_and_not_what_was_reported() -> None:
     h1 = frozen()
     h1.delivers("p1/1..2", "h1")
     h1.delivers("p2/1..2", "h2")
-    assert h1.fellow("h2", "frozen 2@g1 begun 1 base 0 handed p2/1")[-1] == "link 0: resume 2@g1 behind p1/2 p2/2"
+    assert h1.fellow("h2", "frozen 2@g1 begun 1 handed p2/1")[-1] == "link 0: resume 2@g1 behind p1/2 p2/2"
 
 
 @pytest.mark.parametrize("name", ["h1", "h2"])
@@ -156,7 +156,7 @@ def test_who_is_frozen_broadcasts_nothing(name: str) -> None:
     if name == "h1":
         desk.link(0, "open 2@g1")
     else:
-        assert desk.fellow("h1", "freeze 2@g1") == ["to h1: frozen 2@g1 begun 1 base 0"]
+        assert desk.fellow("h1", "freeze 2@g1") == ["to h1: frozen 2@g1 begun 1"]
     link = int(name == "h2")
     assert desk.link(link, "block 1 #1 p1/1") == []
     assert not any("relay" in line for line in desk.delivers("q1/1"))
@@ -172,18 +172,18 @@ def test_who_is_frozen_does_not_broadcast_what_it_held_before_either() -> None:
 
 def test_nor_does_one_in_a_fifo_system() -> None:
     h2 = Desk(FIFO, "h2")
-    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 behind p1/1 base 1")
+    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 behind p1/1")
     assert h2.link(1, "block 2@g1 p1/2") == [], "p1/1 is still to come"
     h2.fellow("h1", "freeze 3@g1")
     assert h2.delivers("p1/1", "h1") == ["finish h1 1"]
-    h2.fellow("h1", "begin 3@g1 behind p1/1 base 1")
+    h2.fellow("h1", "begin 3@g1 behind p1/1")
     assert h2.link(1, "block 3@g1 p1/2") == ["relay p1/2"], "once, in the epoch that goes on"
 
 
 def test_what_was_held_of_an_old_epoch_is_dropped() -> None:
     h2 = Desk(CAUSAL, "h2")
     h2.link(1, "block 1 #2 p2/1")
-    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 behind p1/1 base 1")
+    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 behind p1/1")
     lines = h2.delivers("p1/1", "h1") + h2.link(1, "block 1 #1 p2/1")
     assert not any("relay" in line for line in lines)
     assert h2.link(1, "block 2@g1 #1 p2/1") == ["relay p2/1"]
@@ -192,16 +192,16 @@ def test_what_was_held_of_an_old_epoch_is_dropped() -> None:
 def test_a_report_says_what_was_broadcast_and_which_epoch_has_begun() -> None:
     h2 = Desk(CAUSAL, "h2")
     h2.link(1, "block 1 #1 p2/1..3")
-    assert h2.fellow("h1", "freeze 2@g1") == ["to h1: frozen 2@g1 begun 1 base 0 handed p2/3"]
-    h2.fellow("h1", "begin 2@g1 behind p2/3 base 3")
-    assert h2.fellow("h1", "freeze 3@g1") == ["to h1: frozen 3@g1 begun 2@g1 behind p2/3 base 3 handed p2/3"]
+    assert h2.fellow("h1", "freeze 2@g1") == ["to h1: frozen 2@g1 begun 1 handed p2/3"]
+    h2.fellow("h1", "begin 2@g1 behind p2/3")
+    assert h2.fellow("h1", "freeze 3@g1") == ["to h1: frozen 3@g1 begun 2@g1 behind p2/3 handed p2/3"]
 
 
 def test_a_new_epoch_counts_from_one_behind_all_that_came_before() -> None:
     h2 = Desk(CAUSAL, "h2")
     h2.delivers("p1/1..2", "h1")
     h2.fellow("h1", "freeze 2@g1")
-    assert h2.fellow("h1", "begin 2@g1 behind p1/4 base 4") == ["link 1: resume 2@g1 behind p1/4"]
+    assert h2.fellow("h1", "begin 2@g1 behind p1/4") == ["link 1: resume 2@g1 behind p1/4"]
     assert h2.link(1, "block 2@g1 #1 p2/1") == [], "p1/3 and p1/4 are still to come"
     assert h2.delivers("p1/3", "h1") == ["finish h1 2"]
     assert h2.delivers("p1/4", "h1") == ["relay p2/1", "finish h1 3"]
@@ -212,14 +212,14 @@ def test_a_block_that_arrives_before_its_epoch_has_begun_here_waits_for_it() -> 
     h2 = Desk(CAUSAL, "h2")
     assert h2.link(1, "block 2@g1 #1 p2/1") == []
     h2.fellow("h1", "freeze 2@g1")
-    assert h2.fellow("h1", "begin 2@g1 base 0") == ["relay p2/1", "link 1: resume 2@g1"]
+    assert h2.fellow("h1", "begin 2@g1") == ["relay p2/1", "link 1: resume 2@g1"]
 
 
 @pytest.mark.parametrize(("topology", "concludes"), [(CAUSAL, True), (FIFO, False)], ids=["causal", "fifo"])
 def test_where_a_system_is_only_fifo_what_is_final_has_to_be_everywhere(topology: Topology, concludes: bool) -> None:
     """There, what another gateway broadcasts next could be delivered first by somebody."""
     h1 = frozen(topology)
-    h1.fellow("h2", "frozen 2@g1 begun 1 base 0")
+    h1.fellow("h2", "frozen 2@g1 begun 1")
     resume = "link 0: resume 2@g1 behind p1/2"
     assert (resume in h1.delivers("p1/1..2", "h1")) is concludes
     assert (resume in h1.settled("h1", 1)) is not concludes
@@ -228,7 +228,7 @@ def test_where_a_system_is_only_fifo_what_is_final_has_to_be_everywhere(topology
 def test_in_a_fifo_system_what_is_new_waits_for_what_is_old() -> None:
     h2 = Desk(FIFO, "h2")
     h2.fellow("h1", "freeze 2@g1")
-    h2.fellow("h1", "begin 2@g1 behind p1/1 base 1")
+    h2.fellow("h1", "begin 2@g1 behind p1/1")
     assert h2.link(1, "block 2@g1 p1/2") == []
     assert h2.delivers("p1/1", "h1") == ["relay p1/2", "finish h1 1"]
 
@@ -241,14 +241,14 @@ def test_a_fellow_has_the_leader_see_to_an_epoch() -> None:
     assert h2.link(1, "open 2@g1") == ["to h1: freeze 2@g1"]
     assert h1.fellow("h2", "freeze 2@g1") == ["to h2: freeze 2@g1"]
     assert h1.fellow("h2", "freeze 2@g1") == ["to h2: freeze 2@g1"], "asked again, it asks again who has not answered"
-    assert h2.fellow("h1", "freeze 2@g1") == ["to h1: frozen 2@g1 begun 1 base 0"]
-    assert h1.fellow("h2", "frozen 2@g1 begun 1 base 0") == ["to h2: begin 2@g1 base 0", "link 0: resume 2@g1"]
-    assert h2.fellow("h1", "begin 2@g1 base 0") == ["link 1: resume 2@g1"]
+    assert h2.fellow("h1", "freeze 2@g1") == ["to h1: frozen 2@g1 begun 1"]
+    assert h1.fellow("h2", "frozen 2@g1 begun 1") == ["to h2: begin 2@g1", "link 0: resume 2@g1"]
+    assert h2.fellow("h1", "begin 2@g1") == ["link 1: resume 2@g1"]
 
 
 def test_an_epoch_that_has_begun_is_answered_again() -> None:
     h2 = Desk(CAUSAL, "h2")
-    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 behind p1/1 base 1")
+    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 behind p1/1")
     assert h2.link(1, "open 2@g1") == ["link 1: resume 2@g1 behind p1/1"]
 
 
@@ -257,7 +257,7 @@ def test_who_opens_an_old_epoch_is_told_to_go_higher(old: str) -> None:
     """A leader that does not know what its predecessor opened."""
     h1 = Desk(CAUSAL, "h1")
     h1.link(0, "open 3@g1")
-    assert h1.fellow("h2", "frozen 3@g1 begun 1 base 0")[-1] == "link 0: resume 3@g1"
+    assert h1.fellow("h2", "frozen 3@g1 begun 1")[-1] == "link 0: resume 3@g1"
     assert h1.link(0, f"open {old}") == ["link 0: behind 3@g1"]
 
 
@@ -284,15 +284,15 @@ def test_a_fellow_that_dies_before_it_reports_is_not_waited_for() -> None:
     h1 = frozen()
     h1.delivers("p1/1..2", "h1")
     h1.delivers("p2/1", "h2")
-    assert "link 0: resume 2@g1 behind p1/2 p2/1" in h1.view("q1 q2 h1")
+    assert "link 0: resume 2@g1~2 behind p1/2 p2/1" in h1.view("q1 q2 h1")
 
 
 def test_a_report_of_one_that_died_since_is_not_waited_for_either() -> None:
     """It reported that it broadcast p2/5, which the view change has shown nobody to have."""
     h1 = frozen()
     h1.delivers("p1/1..2", "h1")
-    assert h1.fellow("h2", "frozen 2@g1 begun 1 base 0 handed p2/5") == []
-    assert "link 0: resume 2@g1 behind p1/2" in h1.view("q1 q2 h1")
+    assert h1.fellow("h2", "frozen 2@g1 begun 1 handed p2/5") == []
+    assert "link 0: resume 2@g1~2 behind p1/2" in h1.view("q1 q2 h1")
 
 
 def test_a_leader_dies_between_freezing_and_beginning() -> None:
@@ -302,11 +302,11 @@ def test_a_leader_dies_between_freezing_and_beginning() -> None:
     lines = h2.view("q1 q2 q3 h2 h3")
     assert "to h3: freeze 2@g1" in lines
     assert "link 1: broken 1" in lines
-    assert h2.fellow("h3", "frozen 2@g1 begun 1 base 0") == [], "p2/1 is not delivered yet"
+    assert h2.fellow("h3", "frozen 2@g1 begun 1") == [], "p2/1 is not delivered yet"
     assert h2.delivers("p2/1", "h2") == [
         "finish h2 1",
-        "to h3: begin 2@g1 behind p2/1 base 1",
-        "link 1: resume 2@g1 behind p2/1",
+        "to h3: begin 2@g1~2 behind p2/1",
+        "link 1: resume 2@g1~2 behind p2/1",
     ]
 
 
@@ -322,7 +322,7 @@ def test_what_a_dead_leader_was_asked_the_next_one_sees_to() -> None:
 def test_what_is_done_already_the_next_leader_does_not_see_to() -> None:
     h2 = Desk(THREE, "h2")
     h2.link(1, "open 2@g1")
-    h2.fellow("h1", "freeze 2@g1", "begin 2@g1 base 0")
+    h2.fellow("h1", "freeze 2@g1", "begin 2@g1")
     assert not any("freeze" in line for line in h2.view("q1 q2 q3 h2 h3"))
 
 
@@ -333,8 +333,8 @@ def test_where_a_dead_leader_had_begun_its_word_stands() -> None:
     h2.fellow("h1", "freeze 2@g1")
     h2.delivers("p3/1", "h3")
     h2.view("q1 q2 q3 h2 h3")
-    assert h2.fellow("h3", "frozen 2@g1 begun 2@g1 behind p1/1 base 1 handed p3/1") == [
-        "to h3: begin 2@g1 behind p1/1 base 1",
+    assert h2.fellow("h3", "frozen 2@g1 begun 2@g1 behind p1/1 handed p3/1") == [
+        "to h3: begin 2@g1 behind p1/1",
         "link 1: resume 2@g1 behind p1/1",
         "link 1: progress 2@g1 #1",
     ]
@@ -342,10 +342,10 @@ def test_where_a_dead_leader_had_begun_its_word_stands() -> None:
 
 def test_a_fellow_that_has_begun_does_not_begin_twice() -> None:
     h3 = Desk(THREE, "h3")
-    h3.fellow("h1", "freeze 2@g1", "begin 2@g1 base 0")
+    h3.fellow("h1", "freeze 2@g1", "begin 2@g1")
     assert h3.link(2, "block 2@g1 #1 p3/1") == ["relay p3/1"]
     assert h3.link(2, "block 2@g1 #2 p3/2 after q1/1") == []
-    assert h3.fellow("h2", "begin 2@g1 base 0") == []
+    assert h3.fellow("h2", "begin 2@g1") == []
     assert "relay p3/2" in h3.delivers("q1/1"), "what it held is still there"
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of the load, for real: of a gateway, of the sequencer, of a whole site that starts again."""
+"""SIGKILL in the middle of the load, for real: of a gateway, the sequencer, the last gateway, a whole site."""
 
 from __future__ import annotations
 

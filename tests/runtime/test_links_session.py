@@ -21,7 +21,7 @@ from isthmus.runtime.link.wire import LinkError, LinkHello, LinkReader, encode_r
 LIMIT = 1 << 20
 
 
-AS_BLOCK = Epoch(0, 1, 2, 0)
+AS_BLOCK = Epoch(1, 2, 0)
 
 
 def frame(number: int, word: bool = False) -> bytes:

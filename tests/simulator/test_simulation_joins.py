@@ -23,7 +23,7 @@ from isthmus.trace.schema import Event, EventName, Role
 
 SEEDS = range(1, 5)
 EPOCH = first_epoch()
-LATER = Epoch(0, 1, 2, 0)
+LATER = Epoch(1, 2, 0)
 
 
 # The sample

@@ -8,9 +8,9 @@ their execution:
     to g2: open 2@g1             a word to a fellow
     link 0: block 1 #4 p1/2      a word over a link
 
-`2@g1` is the second epoch, opened by g1; `3@g2:2` the third, opened by g2 in view 2; `1` is the first of all. `p1/3`
-is message 3 of p1, and `#4` the number that a join gives it. The words of PDUs are read as they are written
-(`Names.link_pdu`, `Names.fellow_pdu`).
+`2@g1` is the second epoch, opened by g1; `3@g2:2` the third, opened by g2 in view 2; `3@g2:2~4` the same, begun by the
+far side in its view 4; `1` is the first of all. `p1/3` is message 3 of p1, and `#4` the number that a join gives it.
+The words of PDUs are read as they are written (`Names.link_pdu`, `Names.fellow_pdu`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from isthmus.core.wire.join import (
     FellowPdu,
     FellowProgress,
     FellowResume,
-    FellowState,
     LinkPdu,
     Open,
     Progress,
@@ -59,7 +58,7 @@ from isthmus.topology.wiring import all_links
 
 RETRY_AFTER = 100 * MILLISECOND
 
-_SECTIONS = ("after", "behind", "by", "begun", "base", "handed", "link")
+_SECTIONS = ("after", "behind", "by", "begun", "handed", "link")
 
 
 def system(name: str, order: str, processes: str, gateways: str) -> str:
@@ -147,17 +146,21 @@ class Names:
     def show_marks(self, marks: Iterable[tuple[ProcessId, int]]) -> str:
         return " ".join(f"{self.name(origin)}/{seq}" for origin, seq in marks)
 
-    # Epochs: "1", "2@g1", "3@g2:2"
+    # Epochs: "1", "2@g1", "3@g2:2", "3@g2:2~4"
 
     def epoch(self, text: str) -> Epoch:
+        """An epoch that has begun at the far side. One that is only opened is this without the answer."""
         count, _, opener = text.partition("@")
+        opener, _, answer = opener.partition("~")
         leader, _, term = opener.partition(":")
-        return Epoch(0, int(term or 1), int(count), self.id(leader)) if leader else first_epoch()
+        return Epoch(int(term or 1), int(count), self.id(leader), int(answer or 1)) if leader else first_epoch()
 
     def show_epoch(self, epoch: Epoch) -> str:
         if epoch == first_epoch():
             return "1"
-        return f"{epoch.number}@{self.name(epoch.leader)}" + (f":{epoch.term}" if epoch.term > 1 else "")
+        term = f":{epoch.term}" if epoch.term > 1 else ""
+        answer = f"~{epoch.answer}" if epoch.answer > 1 else ""
+        return f"{epoch.number}@{self.name(epoch.leader)}{term}{answer}"
 
     # PDUs
 
@@ -174,12 +177,11 @@ class Names:
             return Progress(epoch, int(words[1][1:]))
         if kind == "resume":
             return Resume(epoch, self.marks(more["behind"]))
-        return {"open": Open, "broken": Broken, "behind": Behind}[kind](epoch)
+        return Open(epoch.opened) if kind == "open" else {"broken": Broken, "behind": Behind}[kind](epoch)
 
     def fellow_pdu(self, text: str, join: int = 0) -> FellowPdu:
         kind, words, more = _read(text)
         links = [int(word) for word in more["link"] if word.isdigit()]
-        base = int((more["base"] or ["0"])[0])
         final, handed = self.marks(more["behind"]), self.marks(more["handed"])
         if text == "caught up":
             return FellowCaughtUp(join)
@@ -190,16 +192,16 @@ class Names:
             return FellowLink(join, int(number), state == "up")
         epoch = self.epoch(words[0])
         makers: Mapping[str, Callable[[], FellowPdu]] = {
-            "open": lambda: FellowOpen(join, epoch),
+            "open": lambda: FellowOpen(join, epoch.opened),
             "resume": lambda: FellowResume(join, epoch, final, list(map(int, more["by"]))),
             "broken": lambda: FellowBroken(join, epoch),
             "behind": lambda: FellowBehind(join, epoch),
             "free": lambda: FellowFree(join, epoch, links[0]),
             "assign": lambda: FellowAssign(join, epoch, int(words[1][1:]), links[0], self.runs(words[2:])),
             "progress": lambda: FellowProgress(join, epoch, int(words[1][1:])),
-            "freeze": lambda: FellowFreeze(join, epoch),
-            "frozen": lambda: FellowFrozen(join, epoch, self.epoch(more["begun"][0]), final, base, handed),
-            "begin": lambda: FellowBegin(join, epoch, final, base),
+            "freeze": lambda: FellowFreeze(join, epoch.opened),
+            "frozen": lambda: FellowFrozen(join, epoch.opened, self.epoch(more["begun"][0]), final, handed),
+            "begin": lambda: FellowBegin(join, epoch, final),
         }
         return makers[kind]()
 
@@ -232,17 +234,14 @@ class Names:
                 return f"assign {self.show_epoch(epoch)} #{first} {self.show_runs(runs)} link {link}"
             case FellowFreeze(_, epoch):
                 return f"freeze {self.show_epoch(epoch)}"
-            case FellowFrozen(_, epoch, begun, final, base, handed):
+            case FellowFrozen(_, epoch, begun, final, handed):
                 return _join(
                     f"frozen {self.show_epoch(epoch)} begun {self.show_epoch(begun)}",
                     behind=self.show_marks(final),
-                    base=str(base),
                     handed=self.show_marks(handed),
                 )
-            case FellowBegin(_, epoch, final, base):
-                return _join(f"begin {self.show_epoch(epoch)}", behind=self.show_marks(final), base=str(base))
-            case FellowState():
-                return f"state of view {pdu.view}" + ("" if pdu.last else ", more follows")
+            case FellowBegin(_, epoch, final):
+                return _join(f"begin {self.show_epoch(epoch)}", behind=self.show_marks(final))
             case FellowCaughtUp():
                 return "caught up"
             case _:
@@ -306,6 +305,13 @@ class Desk:
         self.gateway.begin_behind({self.names.id(name): count for name, count in (cut or {}).items()})
         return self._done(self.gateway.view, View(self.view_number, self.names.ids(members)))
 
+    def takes_over(self, marks: str = "", *batches: tuple[str, int, str]) -> list[str]:
+        """What was delivered before it came, per origin; and what its system holds of it: sender, number, messages."""
+        held = [
+            Batch(1, self.names.id(sender), number, [], 0, self.names.segment(text)) for sender, number, text in batches
+        ]
+        return self._done(self.gateway.take_over, dict(self.names.marks(marks.split())), held)
+
     def settled(self, sender: str, number: int) -> list[str]:
         return self._done(self.gateway.settled, self.names.id(sender), number)
 
@@ -356,10 +362,6 @@ class Desk:
             lines += [f"to {name(each)}: {show(pdu)}{where}" for each in destinations]
         lines += [f"link {link}: {show(pdu)}" for link, pdu in self.out.links]
         return lines
-
-    def states(self) -> list[FellowState]:
-        """What the last input had it say to newcomers."""
-        return [pdu for _, pdu in self.out.to_fellows if isinstance(pdu, FellowState)]
 
 
 class Scene:

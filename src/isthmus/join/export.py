@@ -26,9 +26,9 @@ from isthmus.core.wire.join import (
     FellowOpen,
     FellowProgress,
     FellowResume,
-    FellowState,
     Open,
     first_epoch,
+    term_of,
 )
 from isthmus.join.half import Half
 from isthmus.join.lane import Lane
@@ -41,7 +41,8 @@ from isthmus.join.share import SHARES, Share
 class Export(Half):
     """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
 
-    `term` is the number of the own system's view, in which the first of `fellows` leads.
+    `term` is the own system's view, in which the first of `fellows` leads. `_latest_answer` is the latest view of the
+    far side that we have heard of: who answers from an earlier one has been left out.
 
     `_came_in` is, per origin, the last message that came in by this join; `_not_named`, per own link, those of them
     that no block of this epoch on it has named.
@@ -50,7 +51,8 @@ class Export(Half):
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
         super().__init__(plan, owner)
         self.epoch = self._first_epoch = first_epoch(life_of(owner))
-        self.term = 1
+        self.term = term_of(life_of(owner), 1)
+        self._latest_answer = 0
         self.opening = False
         self.outstanding = Outstanding()
         self.colleagues: tuple[ProcessId, ...] = ()
@@ -65,8 +67,10 @@ class Export(Half):
         self._void: set[LinkId] = set()
         self._lanes = {link: Lane() for link in self._my_links}
         if late:
-            self.links_up.update(dict.fromkeys(self._my_links, False))
+            self.links_up = dict.fromkeys(self.links_up, False)
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
+        if late:
+            self.share.begin([], (), leading=False)
 
     def start(self, fellows: tuple[ProcessId, ...]) -> None:
         """Begin at the start of the system: the links of all gateways that are there are taken to work."""
@@ -74,13 +78,6 @@ class Export(Half):
         present = set(map(slot_of, fellows))
         self.links_up = {end.link: end.near in present for end in self.plan.links}
         self.share.begin([], [link for link, up in self.links_up.items() if up], self.leads)
-
-    def start_late(self, term: int, fellows: tuple[ProcessId, ...]) -> None:
-        """Begin at a join that runs already: carry nothing until an epoch begins that includes this gateway's links."""
-        self.term = term
-        self.fellows = fellows
-        self.outstanding.forget_deliveries()
-        self.share.begin([], (), leading=False)
 
     def go_on_from(self, recovered: Recovered) -> None:
         """After a restart of the whole site: take what it had finished with before for delivered and confirmed."""
@@ -112,7 +109,7 @@ class Export(Half):
         """The own system delivered these, and they go out by this join."""
         # What was delivered here only after the epoch began may have been over there before.
         fresh = self.outstanding.add(segment).beyond(self.outstanding.final)
-        if fresh and not self.opening:
+        if fresh and self._caught_up and not self.opening:
             self._out = out
             self.share.add(fresh)
             self._send_what_waits()
@@ -123,9 +120,9 @@ class Export(Half):
         for not_named in self._not_named.values():
             not_named.update(marks)
 
-    def view(self, term: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
+    def view(self, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
         """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
-        self.term = term
+        self.term = term_of(life_of(self.owner), number)
         lost = [fellow for fellow in self.fellows if fellow not in fellows]
         self.fellows = fellows
         gone = {slot_of(fellow) for fellow in lost}
@@ -183,8 +180,8 @@ class Export(Half):
 
     def renew(self, now: Nanos, out: GatewayOutbox) -> None:
         """This epoch cannot go on. The leader opens the next one; everybody else waits for it."""
-        if self.leads:
-            self._pause(Epoch(self._first_epoch.life, self.term, self.epoch.number + 1, self.owner))
+        if self.leads and self._caught_up:
+            self._pause(Epoch(self.term, self.epoch.number + 1, self.owner))
             self._say_open(now, out)
 
     def _pause(self, epoch: Epoch) -> None:
@@ -205,23 +202,24 @@ class Export(Half):
 
     def opened(self, pdu: FellowOpen, out: GatewayOutbox) -> None:
         """From the leader: a new epoch is being opened. Pass that on over our links."""
-        if pdu.epoch < self.epoch or (pdu.epoch == self.epoch and not self.opening):
+        if pdu.epoch < self.epoch:
             return
         self._pause(pdu.epoch)
         self._pass_open_on(out)
 
     def resumed(self, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: GatewayOutbox) -> None:
         """The far side is ready for the epoch that we opened; or for a later one."""
-        if epoch > self.epoch:
+        if epoch.answer < self._latest_answer:
+            return
+        if not self.opening or epoch.opened != self.epoch:
             self.on_behind(epoch, now, out)
-        if epoch != self.epoch or not self.opening:
             return
         if not self.leads:
             out.to_fellows.append(((self.sequencer,), FellowResume(self.plan.join, epoch, final, [])))
             return
         links = [link for link, up in self.links_up.items() if up]
         out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final, links)))
-        self._begin(dict(final), links, out)
+        self._begin(epoch, dict(final), links, out)
 
     def on_resume(self, source: ProcessId, pdu: FellowResume, now: Nanos, out: GatewayOutbox) -> None:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
@@ -229,14 +227,15 @@ class Export(Half):
             self.resumed(pdu.epoch, pdu.final, now, out)
         elif not self._opened_by(source, pdu.epoch):
             return
-        elif pdu.epoch >= self.epoch and (self.opening or pdu.epoch > self.epoch):
-            self.epoch = pdu.epoch
+        elif pdu.epoch > self.epoch:
             for link in self.links_up:
                 if link not in self._my_links:
                     self.links_up[link] = link in pdu.links
-            self._begin(dict(pdu.final), pdu.links, out)
+            self._begin(pdu.epoch, dict(pdu.final), pdu.links, out)
 
-    def _begin(self, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
+    def _begin(self, epoch: Epoch, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
+        self.epoch = epoch
+        self._latest_answer = epoch.answer
         self.opening = False
         self.outstanding.final = final
         self._not_named = {link: dict(self._came_in) for link in self._my_links}
@@ -250,16 +249,19 @@ class Export(Half):
                 self.share.ready(link, lane.room)
         self._send_what_waits()
 
-    def catch_up(self, pdu: FellowState, earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox) -> None:
-        """What a fellow has kept from before our time. Only now can our links be of use."""
-        self.outstanding.confirm(pdu.confirmed)
+    def catch_up(
+        self, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
+    ) -> None:
+        """What our system holds from before our time. Only now can our links be of use."""
         self.outstanding.add_earlier(earlier)
-        self.outstanding.take_as_delivered(pdu.delivered)
-        self.came_in(dict(pdu.imported) | self._came_in)
-        self.epoch = max(self.epoch, pdu.export_epoch)
+        self.outstanding.take_as_delivered([(origin, seq) for origin, seq in marks.items() if self.goes_out(origin)])
+        imported = self.plan.imported
+        self.came_in({origin: seq for origin, seq in marks.items() if slot_of(origin) in imported} | self._came_in)
         self._caught_up = True
         for link in sorted(self._came_up):
             self.link_up(link, now, out)
+        if not self._came_up:
+            self.renew(now, out)
 
     # Word from fellows and from the far side
 
@@ -288,10 +290,20 @@ class Export(Half):
             return
         if not self.leads:
             out.to_fellows.append(((self.leader,), FellowBehind(self.plan.join, epoch)))
-        elif (epoch.life, epoch.term) <= (self._first_epoch.life, self.term):
+        elif epoch.term <= self.term:
+            self._latest_answer = max(epoch.answer, self._latest_answer)
             self.epoch = epoch
             self.renew(now, out)
         # Otherwise somebody leads in a view that has not come here: either it comes, or it is without us.
+
+    def on_caught_up(self, source: ProcessId, out: GatewayOutbox) -> None:
+        """A gateway of our system has come, and does not know which links work and what the far side has confirmed."""
+        if source in self.fellows:
+            mine = [FellowLink(self.plan.join, link, True) for link in self._my_links if self.links_up[link]]
+            out.to_fellows.extend(((source,), word) for word in mine)
+        if self.leads and self.outstanding.confirmed:
+            marks = sorted(self.outstanding.confirmed.items())
+            out.to_fellows.append(((source,), FellowConfirm(self.plan.join, marks)))
 
     def on_progress(self, epoch: Epoch, received: int, out: GatewayOutbox) -> None:
         if epoch != self.epoch or self.opening:

@@ -16,7 +16,6 @@ from isthmus.core.freeze import freeze
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
-from isthmus.core.segment import EMPTY, Segment
 from isthmus.core.wire.join import (
     BLOCK_BYTES,
     Behind,
@@ -37,7 +36,6 @@ from isthmus.core.wire.join import (
     FellowPdu,
     FellowProgress,
     FellowResume,
-    FellowState,
     LinkFarewell,
     LinkPdu,
     Open,
@@ -48,7 +46,6 @@ from isthmus.join.export import Export
 from isthmus.join.imports import Import
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING, Recovered, Replay, SettledMarks
-from isthmus.join.share import cut_into_blocks
 
 RETRY_AFTER: Nanos = 100 * MILLISECOND
 
@@ -56,7 +53,9 @@ RETRY_AFTER: Nanos = 100 * MILLISECOND
 class JoinGateway:
     """The join protocols of one gateway. `exports` and `imports` are by join.
 
-    `_unfinished` holds, per local sender, the batches that joins have not confirmed yet.
+    `_unfinished` holds, per local sender, the batches that joins have not confirmed yet. `is_caught_up` is off at a
+    gateway that has come and does not know yet what its system holds from before its time. `done_before` is what former
+    lives of the system were done with.
     """
 
     def __init__(
@@ -85,29 +84,23 @@ class JoinGateway:
             plan.join: self.exports[plan.join].outstanding.confirmed if plan.join in self.exports else {}
             for plan in plans
         }
-        self._first_view: int | None = None if joining else 1
+        self.done_before = recovered.done
+        self.is_caught_up = not joining
+        self._has_come = not joining
         self._base: dict[ProcessId, int] = {}
-        self._past: dict[int, list[Segment]] = {}
-        self._complete_states: dict[int, FellowState] = {}
-        self._novices: dict[int, set[ProcessId]] = {join: set() for join in self.exports}
-        self._too_early: list[tuple[ProcessId, Sequence[FellowPdu]]] = []
-        self._inherited: dict[tuple[ProcessId, int], list[tuple[Export, ProcessId, int]]] = {}
+        self._too_early: dict[ProcessId, list[FellowPdu]] = {}
         for join, export in self.exports.items():
             export.colleagues = _colleagues(self._everybody, members, owner)
             if not joining:
                 export.start(_fellows(export.plan, members))
                 self.imports[join].fellows = export.fellows
-            self.imports[join].ready = not joining
+            if joining:
+                self.imports[join].comes_late()
             export.go_on_from(recovered)
             self.imports[join].go_on_from(recovered)
         self._members = tuple(members)
         self._settled_marks = SettledMarks(recovered.done) if keeping else None
         self._replay = Replay(owner, self._everybody, recovered) if recovered.segments else None
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether this gateway knows all that its fellows know of the time before it came."""
-        return self._first_view is not None and all(imports.ready for imports in self.imports.values())
 
     @property
     def links(self) -> Collection[LinkId]:
@@ -122,144 +115,73 @@ class JoinGateway:
             self._settled_marks.delivered(batch.sender, batch.number, segment.marks)
         if self._replay is not None:
             self._replay.delivered(segment.marks)
-        needs: list[tuple[Export, ProcessId, int]] = []
         for join, export in self.exports.items():
             going = segment.only(export.goes_out)
-            if going:
-                # Only the origin's own stream waits for the far side. What a gateway broadcast waits nowhere: its
-                # stream mixes messages of all joins, and two systems would wait for each other for ever.
-                if batch.sender in going.marks:
-                    needs.append((export, batch.sender, going.marks[batch.sender]))
-                export.delivered(going, out)
             imports = self.imports[join]
             if going:
+                export.delivered(going, out)
                 imports.went_out(out)
             coming = segment.only(imports.comes_in)
             if coming:
                 export.came_in(coming.marks)
                 imports.delivered(batch.sender, batch.number, coming, out)
-        self._unfinished.setdefault(batch.sender, deque()).append((batch.number, needs))
+        self._unfinished.setdefault(batch.sender, deque()).append((batch.number, self._needs(batch)))
         self._finish(batch.sender, out)
         self._end_of_step(out)
 
     def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
         self._members = view.members
         self._play_on(out)
-        if not self.is_caught_up:
-            self._start_late(view, now, out)
-            return
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
-            self._novices[join] |= {fellow for fellow in fellows if fellow not in export.fellows}
-            self._novices[join] &= set(fellows)
             export.colleagues = _colleagues(self._everybody, view.members, self.id)
-            self.imports[join].view(fellows, export.links_up, out)
+            if not self._has_come:
+                self.imports[join].fellows = export.fellows = fellows
+            self.imports[join].view(view.number, fellows, export.links_up, out)
             export.view(view.number, fellows, now, out)
-            novices = tuple(sorted(self._novices[join]))
-            if novices and self.id == next(fellow for fellow in fellows if fellow not in novices):
-                out.to_fellows.extend((novices, state) for state in self._state(join, view))
+        self._has_come = True
+        for source in [source for source in self._too_early if not self._is_to_come(source)]:
+            self.from_fellow(source, self._too_early.pop(source), now, out)
         self._end_of_step(out)
-
-    def _start_late(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
-        """Begin to count with this view; a fellow says how things stood. If it died doing so, begin again."""
-        self._first_view = view.number
-        self._unfinished.clear()
-        self._inherited.clear()
-        self._past.clear()
-        self._complete_states.clear()
-        for join, export in self.exports.items():
-            fellows = _fellows(export.plan, view.members)
-            self.imports[join] = self.imports[join].anew(fellows)
-            export.colleagues = _colleagues(self._everybody, view.members, self.id)
-            export.start_late(view.number, fellows)
-        too_early, self._too_early = self._too_early, []
-        for source, pdus in too_early:
-            self.from_fellow(source, pdus, now, out)
-        if not self.exports:
-            # A gateway that no join uses has nothing to be told.
-            self._inherit()
-            self._confirmed(True, out)
-        self._end_of_step(out)
-
-    def _state(self, join: int, view: View) -> Iterator[FellowState]:
-        """One join as it stands, for a gateway that has just come, in pieces that fit a frame."""
-        export, imports = self.exports[join], self.imports[join]
-        pieces = list(cut_into_blocks(list(export.outstanding.after({})))) or [EMPTY]
-        for index, piece in enumerate(pieces, 1):
-            yield FellowState(
-                join=join,
-                view=view.number,
-                export_epoch=export.epoch,
-                confirmed=sorted(export.outstanding.confirmed.items()),
-                delivered=sorted(export.outstanding.delivered()),
-                outstanding=piece,
-                import_epoch=imports.epoch,
-                final=sorted(imports.final.items()),
-                base=imports.before_epoch,
-                total=imports.total,
-                imported=sorted(imports.last_delivered.items()),
-                stable=sorted(imports.last_confirmed.items()),
-                unfinished=self._unfinished_by(export) if index == len(pieces) else [],
-                last=index == len(pieces),
-            )
-
-    def _unfinished_by(self, export: Export) -> list[tuple[ProcessId, int, ProcessId, int]]:
-        return [
-            (sender, number, origin, seq)
-            for sender, queue in self._unfinished.items()
-            for number, needs in queue
-            for needed, origin, seq in needs
-            if needed is export
-        ]
 
     def begin_behind(self, base: Mapping[ProcessId, int]) -> None:
         """A view begins, and of each sender everything up to `base` lies before it."""
-        if not self.is_caught_up:
+        if not self._has_come:
             self._base = dict(base)
 
-    def _is_too_early(self, source: ProcessId, pdus: Sequence[FellowPdu]) -> bool:
-        """Whether a fellow speaks of a view that has not begun here: what it says from then on has to wait for that."""
-        if any(source == earlier for earlier, _ in self._too_early):
-            return True
-        first = self._first_view
-        return any(isinstance(pdu, FellowState) and (first is None or pdu.view > first) for pdu in pdus)
-
-    def _on_state(self, pdu: FellowState, now: Nanos, out: GatewayOutbox) -> None:
-        """Take what a fellow knows of the time before we came. With the last piece of the last join we are caught up.
-
-        All joins at once: where a view comes in between, everybody tells us everything again.
-        """
-        if self.is_caught_up or pdu.view != self._first_view or pdu.join in self._complete_states:
-            return
-        self._past.setdefault(pdu.join, []).append(pdu.outstanding)
-        if pdu.last:
-            self._complete_states[pdu.join] = pdu
-        if len(self._complete_states) < len(self.exports):
-            return
-        for join, state in self._complete_states.items():
-            export = self.exports[join]
-            export.catch_up(state, self._past.pop(join), now, out)
-            self.imports[join].catch_up(state, out)
-            for sender, number, origin, seq in state.unfinished:
-                self._inherited.setdefault((sender, number), []).append((export, origin, seq))
-            others = tuple(fellow for fellow in export.fellows if fellow != self.id)
-            out.to_fellows.append((others, FellowCaughtUp(join)))
-        self._complete_states.clear()
-        self._inherit()
-        self._confirmed(True, out)
-
-    def _inherit(self) -> None:
-        """Put the unfinished batches of the past before those of our own time."""
+    def take_over(
+        self, marks: Mapping[ProcessId, int], batches: Sequence[Batch], now: Nanos, out: GatewayOutbox
+    ) -> None:
+        """What was delivered before this gateway came, of each origin, and what of it may not have crossed yet."""
+        self.is_caught_up = True
         past: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
-        for sender, number in sorted(self._inherited):
-            past.setdefault(sender, deque()).append((number, self._inherited[sender, number]))
+        for batch in batches:
+            past.setdefault(batch.sender, deque()).append((batch.number, self._needs(batch)))
         for sender, number in self._base.items():
-            queue = past.setdefault(sender, deque())
-            if number and (not queue or queue[-1][0] < number):
-                queue.append((number, []))
-            queue.extend(self._unfinished.get(sender, ()))
-            self._unfinished[sender] = queue
-        self._inherited.clear()
+            if number:
+                past.setdefault(sender, deque()).append((number, []))
+        for sender, queue in self._unfinished.items():
+            past.setdefault(sender, deque()).extend(queue)
+        self._unfinished = past
+        for join, export in self.exports.items():
+            earlier = [going for batch in batches if (going := batch.segment.only(export.goes_out))]
+            export.catch_up(marks, earlier, now, out)
+            self.imports[join].catch_up(marks, out)
+        for join in self._exported:
+            out.to_fellows.append((_colleagues(self._everybody, self._members, self.id), FellowCaughtUp(join)))
+        self._confirmed(True, out)
+        self._end_of_step(out)
+
+    def _needs(self, batch: Batch) -> list[tuple[Export, ProcessId, int]]:
+        """Which joins have to confirm which message before this system may be done with a batch.
+
+        Only the origin's own stream waits for the far side. What a gateway broadcast waits nowhere: its stream mixes
+        messages of all joins, and two systems would wait for each other for ever.
+        """
+        last = batch.segment.marks.get(batch.sender)
+        if last is None:
+            return []
+        return [(export, batch.sender, last) for export in self.exports.values() if export.goes_out(batch.sender)]
 
     def _play_on(self, out: GatewayOutbox) -> None:
         """After a restart of the whole site: broadcast what it had not finished before, if that falls to us."""
@@ -281,6 +203,13 @@ class JoinGateway:
             origin: min([seq, *(confirmed.get(origin, 0) for confirmed in self._onward(origin))])
             for origin, seq in self._settled_marks.marks.items()
         }
+
+    def confirmed_in_the_lead(self) -> Iterator[tuple[int, Mapping[ProcessId, int]]]:
+        """Of each join that this gateway leads: its place among those of the system, and what has been confirmed."""
+        for place, join in enumerate(self._exported):
+            export = self.exports.get(join)
+            if export is not None and export.leads:
+                yield place, export.outstanding.confirmed
 
     def _onward(self, origin: ProcessId, besides: int = -1) -> Iterator[Mapping[ProcessId, int]]:
         """What has been confirmed by each join that the messages of an origin go out by."""
@@ -374,12 +303,21 @@ class JoinGateway:
 
     # Fellows
 
+    def _is_to_come(self, source: ProcessId) -> bool:
+        """Whether a process speaks of a view that has not begun here: it is in none so far, and nobody after it is."""
+        slot = slot_of(source)
+        return not any(slot_of(member) == slot and member >= source for member in self._members)
+
     def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: GatewayOutbox) -> None:
-        if not self.is_caught_up and self._is_too_early(source, pdus):
-            self._too_early.append((source, pdus))
+        if self._is_to_come(source):
+            self._too_early.setdefault(source, []).extend(pdus)
             return
         for pdu in pdus:
             export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)
+            if export is not None and imports is not None and isinstance(pdu, FellowCaughtUp):
+                export.on_caught_up(source, out)
+                imports.on_caught_up(source, out)
+                continue
             if export is None and isinstance(pdu, FellowConfirm) and pdu.join in self._confirmed_by:
                 # A join of our system that we have no link of; but what came in by ours may have gone out by it.
                 self._confirmed(merge_marks(self._confirmed_by[pdu.join], pdu.marks), out)
@@ -410,10 +348,6 @@ class JoinGateway:
                 imports.on_frozen(source, pdu, out)
             elif isinstance(pdu, FellowBegin):
                 imports.on_begin(pdu, out)
-            elif isinstance(pdu, FellowCaughtUp):
-                self._novices[pdu.join].discard(source)
-            else:
-                self._on_state(pdu, now, out)
         self._end_of_step(out)
 
     def _confirmed(self, news: bool, out: GatewayOutbox) -> None:

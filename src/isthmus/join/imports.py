@@ -13,7 +13,7 @@ from itertools import starmap
 
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
-from isthmus.core.ids import LinkId, ProcessId, slot_of
+from isthmus.core.ids import LinkId, ProcessId, life_of, slot_of
 from isthmus.core.segment import Marks, Segment
 from isthmus.core.wire.join import (
     Behind,
@@ -24,10 +24,10 @@ from isthmus.core.wire.join import (
     FellowBegin,
     FellowFreeze,
     FellowFrozen,
-    FellowState,
     Progress,
     Resume,
     first_epoch,
+    term_of,
 )
 from isthmus.join.half import Half
 from isthmus.join.outgoing import Outstanding
@@ -39,17 +39,18 @@ class Import(Half):
     """`total` counts all that this join ever brought here, `before_epoch` how much of it was before this epoch.
 
     `frozen_for` is above `epoch` while a new epoch is being opened; `_asked_for` is the last that the leader was asked
-    to open, which may have died with the question. `ready` is off at a gateway that has just come and
-    has not heard of the past yet. `last_delivered` is, per origin, the last message that
-    was delivered here, `last_broadcast` the last one that this gateway broadcast, `last_finished` the last one that
-    every member here has finished with, `last_confirmed` the last one that was confirmed to the sending side.
+    to open, which may have died with the question. `_term` is the own system's view. `last_delivered` is, per origin,
+    the last message that was delivered here, `last_broadcast` the last one that this gateway broadcast, `last_finished`
+    the last one that every member here has finished with, `last_confirmed` the last one that was confirmed to the
+    sending side.
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, outstanding: Outstanding) -> None:
         super().__init__(plan, owner)
         self._sent_out = outstanding
         self.epoch = self.frozen_for = self._asked_for = first_epoch()
-        self.ready = True
+        self._term = term_of(life_of(owner), 1)
+        self._knows_the_past = self._has_begun = True
         self.final: dict[ProcessId, int] = {}
         self.total = 0
         self.before_epoch = 0
@@ -76,19 +77,21 @@ class Import(Half):
     def frozen(self) -> bool:
         return self.frozen_for > self.epoch
 
-    def anew(self, fellows: tuple[ProcessId, ...]) -> Import:
-        """The import of a gateway that has just come, or has to begin again to be one. Blocks in hand are kept."""
-        fresh = Import(self.plan, self.owner, self._sent_out)
-        fresh.fellows = fellows
-        fresh.ready = False
-        fresh._early = self._early
-        return fresh
+    @property
+    def ready(self) -> bool:
+        """Whether this gateway knows what came in before its time, and which epoch it is."""
+        return self._knows_the_past and self._has_begun
+
+    def comes_late(self) -> None:
+        """This gateway comes when the join runs already: blocks wait until it knows the past and an epoch begins."""
+        self._knows_the_past = self._has_begun = False
 
     def go_on_from(self, recovered: Recovered) -> None:
         """After a restart of the whole site: take what it had finished with before for imported."""
         imported = self.plan.imported
         done = {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in imported}
         self.last_delivered.update(done)
+        self.total = sum(self.last_delivered.values())
         self.last_finished.update(done)
         self.last_confirmed.update(done)
         self.last_broadcast.update(
@@ -203,8 +206,11 @@ class Import(Half):
 
     # Epochs
 
-    def view(self, fellows: tuple[ProcessId, ...], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+    def view(
+        self, number: int, fellows: tuple[ProcessId, ...], links_up: Mapping[LinkId, bool], out: GatewayOutbox
+    ) -> None:
         """The fellows that live. What one that is gone held is lost; what it broadcast has been delivered by now."""
+        self._term = term_of(life_of(self.owner), number)
         lost = [fellow for fellow in self.fellows if fellow not in fellows]
         self.fellows = fellows
         for fellow in lost:
@@ -219,8 +225,8 @@ class Import(Half):
 
     def on_open(self, link: LinkId, epoch: Epoch, out: GatewayOutbox) -> None:
         """The sending side opens an epoch: see to it that it begins here, or say that it has."""
-        if epoch == self.epoch:
-            out.links.append((link, Resume(epoch, sorted(self.final.items()))))
+        if epoch == self.epoch.opened:
+            out.links.append((link, Resume(self.epoch, sorted(self.final.items()))))
         elif epoch < max(self.epoch, self.frozen_for):
             # A leader that does not know what its predecessor opened; or its `Open` is late, and it has gone on since.
             out.links.append((link, Behind(max(self.epoch, self.frozen_for))))
@@ -253,9 +259,7 @@ class Import(Half):
             return
         self.frozen_for = max(self.frozen_for, pdu.epoch)
         handed, final = sorted(self.last_broadcast.items()), sorted(self.final.items())
-        out.to_fellows.append(
-            ((source,), FellowFrozen(self.plan.join, pdu.epoch, self.epoch, final, self.before_epoch, handed))
-        )
+        out.to_fellows.append(((source,), FellowFrozen(self.plan.join, pdu.epoch, self.epoch, final, handed)))
 
     def on_frozen(self, source: ProcessId, pdu: FellowFrozen, out: GatewayOutbox) -> None:
         if self.leads and self.frozen and pdu.epoch == self.frozen_for and source in self.fellows:
@@ -264,36 +268,43 @@ class Import(Half):
 
     def _conclude(self, out: GatewayOutbox) -> None:
         """Begin the epoch, once everybody has reported and everything that was broadcast has been delivered here."""
-        if any(fellow not in self._reports for fellow in self._others()):
+        if not self._knows_the_past or any(fellow not in self._reports for fellow in self._others()):
             return
         for report in self._reports.values():
             # A leader before us got as far as beginning it, somewhere: its word stands.
-            if report.begun == self.frozen_for:
-                self._announce(report.begun, report.final, report.base, out)
+            if report.begun.opened == self.frozen_for:
+                self._announce(report.begun, report.final, out)
                 return
         # Where the system is only FIFO, what another gateway broadcasts next may be delivered first somewhere, unless
         # everybody has this already.
         there = self.last_delivered if self.plan.causal_system else self.last_finished
         broadcast = [self.last_broadcast.items(), *(report.handed for report in self._reports.values())]
         if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
-            self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
+            self._announce(self.frozen_for._replace(answer=self._term), sorted(self.last_delivered.items()), out)
 
-    def _announce(self, epoch: Epoch, final: list[tuple[int, int]], base: int, out: GatewayOutbox) -> None:
-        out.to_fellows.append((self._others(), FellowBegin(self.plan.join, epoch, final, base)))
-        self.begin(epoch, final, base, out)
+    def _announce(self, epoch: Epoch, final: list[tuple[int, int]], out: GatewayOutbox) -> None:
+        out.to_fellows.append((self._others(), FellowBegin(self.plan.join, epoch, final)))
+        self.begin(epoch, final, out)
 
     def on_begin(self, pdu: FellowBegin, out: GatewayOutbox) -> None:
-        if pdu.epoch > self.epoch:
-            self.begin(pdu.epoch, pdu.final, pdu.base, out)
+        if pdu.epoch > self.epoch or not self._has_begun:
+            self.begin(pdu.epoch, pdu.final, out)
 
-    def begin(self, epoch: Epoch, final: Iterable[tuple[ProcessId, int]], base: int, out: GatewayOutbox) -> None:
+    def on_caught_up(self, source: ProcessId, out: GatewayOutbox) -> None:
+        """A gateway of our system has come, and does not know which epoch it is."""
+        if self.leads and self.ready and source in self.fellows:
+            begin = FellowBegin(self.plan.join, self.epoch, sorted(self.final.items()))
+            out.to_fellows.append(((source,), begin))
+
+    def begin(self, epoch: Epoch, final: Iterable[tuple[ProcessId, int]], out: GatewayOutbox) -> None:
         """Begin an epoch: older ones end with `final`. What the new one brought may have been delivered already."""
+        self._has_begun = True
         self.epoch = epoch
         self.final = dict(final)
         self._reports.clear()
         self._held.clear()
         self._unnumbered.clear()
-        self.before_epoch = base
+        self.before_epoch = sum(self.final.values())
         self.relayed_to = self.received
         self._reported = 0
         # Over every link: whoever leads there and has not opened this epoch is behind, and what it carries is void.
@@ -306,24 +317,18 @@ class Import(Half):
         for link, block in early:
             self.on_block(link, block, out)
 
-    def catch_up(self, pdu: FellowState, out: GatewayOutbox) -> None:
-        """Learn from a fellow how this join stood when our first view began; add what we delivered since."""
-        self.total += pdu.total
-        if pdu.import_epoch >= self.epoch:
-            self.epoch = pdu.import_epoch
-            self.final = dict(pdu.final)
-            self.before_epoch = pdu.base
+    def catch_up(self, marks: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
+        """What our system had delivered when our first view began; we add what we delivered since."""
+        before = {origin: seq for origin, seq in marks.items() if self.comes_in(origin)}
+        self.last_delivered = before | self.last_delivered
+        self.total = sum(self.last_delivered.values())
         self.relayed_to = self.received
-        self.last_delivered = dict(pdu.imported) | self.last_delivered
-        self.last_confirmed = dict(pdu.stable) | self.last_confirmed
-        self.last_finished = dict(pdu.stable) | self.last_finished
         # Nobody will tell us that these have settled, and whoever could have told the sending side may be gone. But
         # when all members have come as far as our first view, they have them.
-        self._before = dict(pdu.imported)
-        self.ready = True
-        if self.last_confirmed:
-            confirm = Confirm(sorted(self.last_confirmed.items()))
-            out.links.extend((link, confirm) for link in self._my_links)
+        self._before = before
+        self._knows_the_past = True
+        if self.leads and self.frozen:
+            self._conclude(out)
         self._take_early(out)
 
     def invariants(self) -> None:

@@ -21,13 +21,20 @@ from isthmus.core.segment import Segment
 from isthmus.core.wire.join import BLOCK_BYTES, FellowAck, FellowFrame, FellowPdu, LinkPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.gateway import JoinGateway
+from isthmus.join.plan import JoinPlan
 from isthmus.ordering.channels import Framing, PeerChannels
-from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.group.past import Past
+from isthmus.ordering.group.window import GroupSettings, Seat
 
 WORDS: Framing[FellowPdu, FellowFrame] = Framing(
     FellowFrame, lambda frame: frame.pdus, FellowAck, lambda words: (words,)
 )
 """What gateways of one site say to each other: all that one step has for a fellow goes as one frame."""
+
+
+def seats_of(plans: Sequence[JoinPlan]) -> tuple[Seat, ...]:
+    """What every member of a system has to know of its joins."""
+    return tuple(Seat(frozenset(plan.fellows), plan.exported) for plan in plans)
 
 
 def gateway_settings(settings: GroupSettings) -> GroupSettings:
@@ -45,6 +52,7 @@ class Group(Member, Protocol):
     """What a gateway has to know of the system that it is in: a group, or a daisy that broadcasts.
 
     `cut` is what lies before the present view, of each sender; `all_have_arrived` says that everybody has had all that.
+    `past` is what the system holds for a gateway that comes; None where none ever does.
     """
 
     @property
@@ -62,6 +70,11 @@ class Group(Member, Protocol):
     @property
     def all_have_arrived(self) -> bool: ...
 
+    @property
+    def past(self) -> Past | None: ...
+
+    def tell_crossed(self, join: int, confirmed: Mapping[ProcessId, int], out: Outbox) -> None: ...
+
     def unfinished(self) -> int: ...
 
 
@@ -77,6 +90,9 @@ class GatewayMember:
         self.fellow_channels = PeerChannels(WORDS, group.settings.retry_after)
         self._joins = GatewayOutbox()
         self._complete = 0
+        if group.past is not None:
+            # Those who come later have to know it too, and nobody delivers it again.
+            group.past.marks.update(gateway.done_before)
 
     @property
     def id(self) -> ProcessId:
@@ -99,6 +115,8 @@ class GatewayMember:
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         self.group.wake(now, out)
+        for place, confirmed in self.gateway.confirmed_in_the_lead():
+            self.group.tell_crossed(place, confirmed, out)
         self.gateway.wake(now, self._joins)
         self.fellow_channels.wake(now, out)
         self._pump(now, out)
@@ -150,6 +168,9 @@ class GatewayMember:
     def _pump(self, now: Nanos, out: Outbox) -> None:
         """Hand over in both directions until neither half has anything for the other."""
         joins = self._joins
+        past = self.group.past
+        if past is not None and past.complete and not self.gateway.is_caught_up:
+            self.gateway.take_over(dict(past.marks_before), past.inherited, now, joins)
         view = self.group.view.number
         if view > self._complete and self.group.all_have_arrived and self.gateway.is_caught_up:
             self._complete = view

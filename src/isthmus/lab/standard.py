@@ -29,6 +29,7 @@ Scenario: TypeAlias = Literal[
     "answers",
     "restarts",
     "last gateways",
+    "last gateways in a line",
     "clusters",
     "coordinators",
     "daisy",
@@ -251,7 +252,8 @@ def standard_join(scenario: Scenario) -> Source:
     In `turnover` gateways come and go until nobody is left who was there at the beginning. Where it says `cuts`, links
     fail and come back under load and nothing else does, so that messages of one origin go by one link after another. In
     `answers` links are quicker than the systems that they join, so that an answer is back before its question is
-    everywhere. In `last gateways` each side has one, and one process of each side crashes.
+    everywhere. In `last gateways` each side has one, and one process of each side crashes;
+    the same with three systems in a line.
     """
     causal, fifo = _join("a", "b", "causal"), _join("a", "b", "fifo")
     line = causal + _join("b", "c", "causal")
@@ -269,6 +271,7 @@ def standard_join(scenario: Scenario) -> Source:
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
         "restarts": _with_journals(_sites("causal", "causal", gateways=2, more=', "p3"')) + causal + _RESTARTS,
         "last gateways": _sites("causal", "causal", gateways=1) + causal + _LAST,
+        "last gateways in a line": _sites("causal", "causal", "causal", gateways=1) + line + _LAST,
         "answers": _slow_pair("causal", gateways=2, more=', "p3", "p4"') + causal + _SETS + _ANSWERS,
     }
     return texts[scenario], f"standard {scenario} join"

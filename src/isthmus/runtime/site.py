@@ -17,7 +17,7 @@ from isthmus.core.endpoint import Member
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
 from isthmus.join.gateway import JoinGateway
-from isthmus.join.member import GatewayMember, gateway_settings
+from isthmus.join.member import GatewayMember, gateway_settings, seats_of
 from isthmus.join.recovery import NOTHING
 from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import Confirms, MemberDriver
@@ -208,5 +208,6 @@ def site_spec(
         standby=tuple(slot for slot, name in members.items() if name in system.standby),
         kind=system.kind,
         gateways=tuple(topology.gateway_slots(system.name)) if topology.is_joined(system.name) else (),
+        seats=seats_of(plans(topology, system.name)) if system.revives else (),
         **(KINDS[system.kind].agree(system) | settings),
     )

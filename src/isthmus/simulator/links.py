@@ -81,7 +81,7 @@ class SimulatedLink:
                     words.clear()
                     blocks.clear()
                 self._up = [False, False]
-            self.world.at(self.world.now + RECONNECT, self._tell_up, self._sessions)
+            self.world.at(self.world.now + RECONNECT, self._tell_up, self._sessions, ends)
         elif self._down_at is None:
             self._down_at = self.world.now + DEAD_AFTER
             self.world.at(self._down_at, self._tell_down, self._down_at)
@@ -94,12 +94,13 @@ class SimulatedLink:
             return
         self._sessions += 1
         self._connected = (self._host(0).id, self._host(1).id)
-        self._tell_up(self._sessions)
+        self._tell_up(self._sessions, self._connected)
 
-    def _tell_up(self, session: int) -> None:
-        if session != self._sessions or self._cuts:
+    def _tell_up(self, session: int, ends: tuple[ProcessId, ProcessId]) -> None:
+        """These two are connected now, unless one of them has ended meanwhile, or its successor sits there already."""
+        if session != self._sessions or self._cuts or ends != (self._host(0).id, self._host(1).id):
             return
-        self._connected = (self._host(0).id, self._host(1).id)
+        self._connected = ends
         for end in (0, 1):
             if not self._up[end] and self._host(end).alive:
                 self._up[end] = True

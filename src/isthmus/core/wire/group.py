@@ -180,6 +180,31 @@ class Excluded(WirePdu, frozen=True, tag="excluded"):
     view: Number
 
 
+class Crossed(WirePdu, frozen=True, tag="crossed"):
+    """From a gateway: over this join of our system (the n-th that it has) these have crossed, per origin up to here."""
+
+    view: Number
+    join: Number
+    marks: Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+
+
+class AskPast(WirePdu, frozen=True, tag="ask-past"):
+    """From one that has come to a joined system: what was held when this view began, from this place on?"""
+
+    view: Number
+    place: Number
+
+
+class PastPart(WirePdu, frozen=True, tag="past"):
+    """Answer to `AskPast`: batches in the order of their delivery, of `total` in all; with the first, all marks."""
+
+    view: Number
+    place: Number
+    total: Number
+    marks: Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+    batches: Annotated[list[Batch], Meta(max_length=1 << 16)]
+
+
 GroupPdu: TypeAlias = (
     Batch
     | Ack
@@ -200,4 +225,7 @@ GroupPdu: TypeAlias = (
     | Busy
     | Install
     | Excluded
+    | Crossed
+    | AskPast
+    | PastPart
 )

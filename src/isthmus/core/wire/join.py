@@ -22,23 +22,34 @@ Runs = Annotated[list[tuple[Number, Number, Number]], Meta(max_length=MAX_SEGMEN
 """(origin process, first sequence number, how many)."""
 
 
+def term_of(life: int, view: int) -> int:
+    """A number for each view of a system that rises through all its lives: each life counts its views from 1."""
+    return life << 40 | view
+
+
 class Epoch(NamedTuple):
     """A stretch of one direction of a join, by one numbering. Later ones are greater.
 
     `term` is the view of the sending side in which its `leader` opened it, `number` counts on from the epoch before. So
     no two leaders open the same one, and a gateway that its system has left out, and that does not know it, can never
-    outbid its successor. A sending site that was started anew begins another `life`, and its views count from 1 again.
+    outbid its successor. `answer` is the view of the receiving side in which it began there, 0 before that: what was
+    begun by one that has been left out is another epoch than what its successor begins.
     """
 
-    life: Number
     term: Number
     number: Number
     leader: Number
+    answer: Number = 0
+
+    @property
+    def opened(self) -> Epoch:
+        """The epoch as it was opened, before anybody answered."""
+        return self._replace(answer=0)
 
 
 def first_epoch(life: int = 0) -> Epoch:
     """The epoch that a sending site begins with; nobody has opened it."""
-    return Epoch(life, 0, 1, 0)
+    return Epoch(term_of(life, 0), 1, 0)
 
 
 class Block(WirePdu, frozen=True, tag="block"):
@@ -191,43 +202,19 @@ class FellowFrozen(WirePdu, frozen=True, tag="site-frozen"):
     epoch: Epoch
     begun: Epoch
     final: Marks
-    base: Number
     handed: Marks
 
 
 class FellowBegin(WirePdu, frozen=True, tag="site-begin"):
-    """From the leader of the receiving side: the epoch begins behind `final`, which is `base` messages in all."""
+    """From the leader of the receiving side: the epoch begins behind `final`; to one that has come: it has begun."""
 
     join: Number
     epoch: Epoch
     final: Marks
-    base: Number
-
-
-class FellowState(WirePdu, frozen=True, tag="site-state"):
-    """To a fellow that has just come: one join as it stood when its first view began. `last` ends the sequence.
-
-    `unfinished` are the local batches that this join has to confirm: (sender, number, origin, sequence number).
-    """
-
-    join: Number
-    view: Number
-    export_epoch: Epoch
-    confirmed: Marks
-    delivered: Marks
-    outstanding: Segment
-    import_epoch: Epoch
-    final: Marks
-    base: Number
-    total: Number
-    imported: Marks
-    stable: Marks
-    unfinished: Annotated[list[tuple[Number, Number, Number, Number]], Meta(max_length=1 << 20)]
-    last: bool
 
 
 class FellowCaughtUp(WirePdu, frozen=True, tag="site-caught-up"):
-    """From a fellow that has come: I know now all that you know of this join."""
+    """From a gateway that has come, to all others: I know now what our system holds. What do you know of this join?"""
 
     join: Number
 
@@ -245,7 +232,6 @@ FellowPdu: TypeAlias = (
     | FellowFreeze
     | FellowFrozen
     | FellowBegin
-    | FellowState
     | FellowCaughtUp
 )
 

@@ -29,6 +29,7 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import unpack
 from isthmus.hierarchy.daisy.tree import DaisyTree
+from isthmus.ordering.group.past import Past
 from isthmus.ordering.group.window import GroupSettings
 
 GROUP_VIEWS = 1_000_000
@@ -66,6 +67,12 @@ class DaisyMember:
 
     all_have_arrived = False
     """Only a join that takes in newcomers asks for this, and nobody comes to a daisy that is joined."""
+
+    past: Past | None = None
+    """What is held for gateways that come: none ever does."""
+
+    def tell_crossed(self, join: int, confirmed: Mapping[ProcessId, int], out: Outbox) -> None:
+        """Nobody has to know."""
 
     def __init__(self, process: DaisyProcess, gateways: Collection[int] = ()) -> None:
         self.process = process

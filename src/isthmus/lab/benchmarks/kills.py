@@ -1,8 +1,9 @@
 """`kill -9`, again and again, in the middle of a traced run of two joined sites: how soon it goes on, and what is lost.
 
-Three kinds of victims. A **gateway** that is not the first of its site; the **sequencer**, which is whoever has been
-there longest; and a whole **site**, which keeps a journal and is started again. Gateways come back as new processes and
-join. Everybody sends all the time, in both directions. In the end the oracles read the traces.
+Four kinds of victims. A **gateway** that is not the first of its site; the **sequencer**, which is whoever has been
+there longest; the **last** gateway, whose site has none until it is replaced; and a whole **site**, which keeps a
+journal and is started again. Gateways come back as new processes and join. Everybody sends all the time, in both
+directions. In the end the oracles read the traces.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
 
-Victim: TypeAlias = Literal["gateway", "sequencer", "site"]
-VICTIMS: tuple[Victim, ...] = ("gateway", "sequencer", "site")
+Victim: TypeAlias = Literal["gateway", "sequencer", "last", "site"]
+VICTIMS: tuple[Victim, ...] = ("gateway", "sequencer", "last", "site")
 
 RATE = 60.0
 """Messages per second and process: some are under way at every moment, and hundreds of kills can still be judged."""
@@ -42,7 +43,8 @@ LAST: Nanos = 10 * SECOND
 class Kill(Struct, frozen=True):
     """One kill. Times in nanoseconds after it: when somebody had noticed, and when messages flowed again both ways.
 
-    A site that is started again is noticed when it has got that far: nobody could do anything before.
+    A site that is started again, and the successor of a last gateway, are noticed when they have got that far: nobody
+    could do anything before.
     """
 
     at: Nanos
@@ -68,10 +70,12 @@ class KilledSites(JoinedSites):
 
     def __init__(self, directory: Path, victim: Victim, trace: Path) -> None:
         gateways = [f"{NEAR}/g1", f"{NEAR}/g2"]
-        apart = {"gateway": gateways[1:], "sequencer": gateways, "site": []}[victim]
+        apart = {"gateway": gateways[1:], "sequencer": gateways, "last": gateways[:1], "site": []}[victim]
+        each = 1 if victim == "last" else 2
         both = f'suspect-after = "{SUSPECT_AFTER}"\n'
         journal = 'journal = "journal"\n' if victim == "site" else ""
-        super().__init__(Layout(both=both, near=journal), directory, run="kills", apart=apart, trace=trace)
+        layout = Layout(gateways=(each, each), links=each, both=both, near=journal)
+        super().__init__(layout, directory, run="kills", apart=apart, trace=trace)
         self.victim = victim
         self._turn = 0
 
@@ -88,13 +92,17 @@ class KilledSites(JoinedSites):
         await asyncio.sleep(AFTER)
         over = time.time_ns()
         await self[name].restart()
+        if self.victim == "last":
+            noticed = time.time_ns()
+            return at, noticed, noticed + LAST
         return at, at, over
 
     def _next_victim(self) -> str:
         if self.victim == "site":
             return NEAR
         # Who comes back stands last in line, so with two of them the first in line changes with every kill.
-        self._turn = self._turn % 2 + 1 if self.victim == "sequencer" else 2
+        turns = {"gateway": 2, "sequencer": self._turn % 2 + 1, "last": 1}
+        self._turn = turns[self.victim]
         return f"{NEAR}/g{self._turn}"
 
 

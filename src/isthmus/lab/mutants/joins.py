@@ -17,14 +17,18 @@ from msgspec import structs
 
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
+from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import Block, Epoch, FellowFreeze, FellowState
+from isthmus.core.wire.group import AskPast, PastPart
+from isthmus.core.wire.join import Block, Epoch, FellowFreeze
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.imports import Import
 from isthmus.join.plan import JoinPlan
 from isthmus.join.share import ByOrigin, Counted, Sequenced
 from isthmus.lab.mutants.mutant import mutant
+from isthmus.ordering.group.past import Past
+from isthmus.ordering.group.stability import Stability
 from isthmus.topology import plans as planning
 from isthmus.topology.model import Topology
 from isthmus.topology.wiring import path_links
@@ -39,11 +43,14 @@ _begin_export: Callable[..., None] = Export._begin
 _delivered_export: Callable[..., None] = Export.delivered
 _resumed: Callable[..., None] = Export.resumed
 _catch_up_export: Callable[..., None] = Export.catch_up
+_catch_up_import: Callable[..., None] = Import.catch_up
 _on_block: Callable[..., None] = Import.on_block
 _relay_what_is_due: Callable[..., None] = Import._relay_what_is_due
 _on_freeze: Callable[..., None] = Import.on_freeze
 _conclude: Callable[..., None] = Import._conclude
 _settled: Callable[..., Collection[ProcessId]] = Import.settled
+_install: Callable[..., None] = Stability.install
+_tell: Callable[..., PastPart] = Past.tell
 
 
 # Numbers and shares
@@ -128,10 +135,10 @@ def _paths_mixed_up(topology: Topology) -> dict[ProcessName, tuple[tuple[Process
 
 @mutant("final-carried-again", of=Export._begin, scenario="striped")
 def _final_carried_again(
-    self: Export, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox
+    self: Export, epoch: Epoch, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox
 ) -> None:
     """A new epoch begins with what the far side has already."""
-    _begin_export(self, {}, links, out)
+    _begin_export(self, epoch, {}, links, out)
 
 
 @mutant("late-carried-again", breaks="fifo", of=Export.delivered, scenario="mixed cuts")
@@ -149,8 +156,8 @@ def _any_answer_will_do(
     self: Export, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: GatewayOutbox
 ) -> None:
     """The answer to an older epoch is taken for the one awaited."""
-    if epoch <= self.epoch:
-        _resumed(self, self.epoch, final, now, out)
+    if self.opening:
+        _resumed(self, self.epoch._replace(answer=max(1, epoch.answer)), final, now, out)
 
 
 @mutant("carried-while-opening", breaks="fifo", of=Export.delivered, scenario="fifo")
@@ -163,7 +170,7 @@ def _carried_while_opening(self: Export, segment: Segment, out: GatewayOutbox) -
 
 @mutant("lost-fellow-ignored", of=Export.view, scenario="striped")
 def _lost_fellows_ignored(
-    self: Export, term: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox
+    self: Export, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox
 ) -> None:
     """No epoch is opened when a fellow gateway is gone."""
     self.fellows = fellows
@@ -176,10 +183,10 @@ def _new_peer_ignored(self: Export, link: LinkId, now: Nanos, out: GatewayOutbox
 
 @mutant("newcomer-without-messages", of=Export.catch_up, scenario="turnover")
 def _nothing_outstanding(
-    self: Export, pdu: FellowState, earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
+    self: Export, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
 ) -> None:
     """A new gateway does not learn what is outstanding."""
-    _catch_up_export(self, pdu, [], now, out)
+    _catch_up_export(self, marks, [], now, out)
 
 
 @mutant("answers-forgotten", of=Export.came_in, scenario="answers")
@@ -248,14 +255,14 @@ def _reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreez
 def _broadcasts_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all that was broadcast is delivered."""
     if all(fellow in self._reports for fellow in self._others()):
-        self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
+        self._announce(self.frozen_for._replace(answer=1), sorted(self.last_delivered.items()), out)
 
 
 @mutant("reports-not-awaited", of=Import._conclude, scenario="striped cuts")
 def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all gateways have reported."""
     if all(self.last_delivered.get(origin, 0) >= seq for origin, seq in self.last_broadcast.items()):
-        self._announce(self.frozen_for, sorted(self.last_delivered.items()), self.total, out)
+        self._announce(self.frozen_for._replace(answer=1), sorted(self.last_delivered.items()), out)
 
 
 @mutant("takeover-at-once", breaks="fifo", of=Import._conclude, scenario="fifo cuts")
@@ -267,10 +274,9 @@ def _takeover_at_once(self: Import, out: GatewayOutbox) -> None:
 
 
 @mutant("newcomer-without-past", of=Import.catch_up, scenario="striped")
-def _past_not_learnt(self: Import, pdu: FellowState, out: GatewayOutbox) -> None:
+def _past_not_learnt(self: Import, marks: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
     """A new gateway does not learn what came in before."""
-    self.ready = True
-    self._take_early(out)
+    _catch_up_import(self, {}, out)
 
 
 # Stability across systems
@@ -299,3 +305,25 @@ def _next_system_is_all(self: JoinGateway, join: int, origins: Iterable[ProcessI
     imports = self.imports[join]
     levels = {origin: imports.last_finished.get(origin, 0) for origin in origins}
     imports.confirm(levels, self.exports[join].links_up, out)
+
+
+# The last gateway is replaced
+
+
+@mutant("absent-gateways-forgotten", of=Stability.install, scenario="last gateways")
+def _absent_gateways_forgotten(self: Stability, *arguments: Any, **options: Any) -> None:
+    """A system without a gateway calls stable what its processes have finished with."""
+    _install(self, *arguments, **(options | {"attended": True}))
+
+
+@mutant("past-not-kept", of=Past.tell, scenario="last gateways")
+def _past_not_kept(self: Past, ask: AskPast, cut: Mapping[ProcessId, int]) -> PastPart:
+    """A gateway that comes is told how far everything has come, and gets nothing of it."""
+    part = _tell(self, ask, cut)
+    return structs.replace(part, total=0, batches=[])
+
+
+@mutant("crossing-not-awaited", of=Past._has_crossed, scenario="last gateways in a line")
+def _crossing_not_awaited(self: Past, batch: Batch) -> bool:
+    """What came in is forgotten when it is stable here, though it has not gone out yet."""
+    return True

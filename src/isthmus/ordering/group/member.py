@@ -10,23 +10,26 @@ batch of what was waiting, one word on what became safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Self
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import Nanos, ProcessId, slot_of
+from isthmus.core.ids import Nanos, ProcessId, life_of, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment, segments_of
 from isthmus.core.wire.group import (
     Ack,
     Ask,
+    AskPast,
+    Crossed,
     Excluded,
     Fetch,
     Install,
     JoinRequest,
     LeaveRequest,
+    PastPart,
     Present,
     Safe,
     Stable,
@@ -38,6 +41,7 @@ from isthmus.ordering.group.collector import Collector
 from isthmus.ordering.group.detector import FailureDetector
 from isthmus.ordering.group.farewell import Farewell
 from isthmus.ordering.group.membership import EXCLUDED, LEFT, Membership, MembershipPdu
+from isthmus.ordering.group.past import Past
 from isthmus.ordering.group.quorum import is_quorum, quorum_level
 from isthmus.ordering.group.ring import Ring
 from isthmus.ordering.group.stability import COLLECTOR, Stability
@@ -82,6 +86,7 @@ class GroupMember:
         self._own_rank = 0
         self._keeps = slot_of(owner) in self.settings.keepers
         self._keepers: tuple[ProcessId, ...] = ()
+        self.past = Past(self.settings.seats, complete=not joining) if self.settings.seats else None
         self._peers: tuple[ProcessId, ...] = ()
         self._not_arrived: set[ProcessId] = set()
         self._ring = Ring(owner, (owner,), self.settings)
@@ -164,6 +169,13 @@ class GroupMember:
                 self._on_ask(source, pdu, now, out)
             elif isinstance(pdu, Present):
                 self._on_present(source, pdu, now, out)
+            elif isinstance(pdu, Crossed):
+                if self.past is not None:
+                    self.past.learn_crossed(pdu)
+            elif isinstance(pdu, AskPast):
+                self._on_ask_past(source, pdu, out)
+            elif isinstance(pdu, PastPart):
+                self._on_past(source, pdu, out)
             else:
                 self._on_other(source, pdu, now, out)
             if out.stopped:
@@ -192,6 +204,8 @@ class GroupMember:
             self._say_who_is_there(now, out)
             self._ask(now, out)
         self._say_status(now, out)
+        if self.past is not None:
+            self._keep_the_past(self.past, out)
         if self.membership.leaving and self._nothing_left_to_do():
             self.membership.leavers.add(self.id)
             out.sends.append((self._peers, LeaveRequest(self.view.number)))
@@ -258,6 +272,8 @@ class GroupMember:
 
     def _deliver(self, ready: list[Batch], out: Outbox) -> None:
         out.deliveries.extend(ready)
+        if self.past is not None:
+            self.past.delivered(ready)
         if self.settings.auto_confirm:
             mine = self.stability.mine
             for batch in ready:
@@ -320,7 +336,7 @@ class GroupMember:
             # Nobody suspects these sooner than those who told us, and it falls to us to act on it: at once.
             self._next_tick = now
         self.membership.heard_of(status.ballot)
-        if self._ring.is_whole or status.confirmed:
+        if status.confirmed:
             if len(status.confirmed) != len(self.view.members):
                 return
             self._learn_confirmed(source, status, now, out)
@@ -351,7 +367,7 @@ class GroupMember:
         if not self._peers:
             self._free_own(out)
         elif self._ring.is_whole:
-            out.sends.append((self._peers, self._status(now, counts=True)))
+            out.sends.append((self._peers, self._status(now, counts=self._knows_the_past)))
         else:
             self._say_status_in_ring(now, out)
 
@@ -384,10 +400,10 @@ class GroupMember:
     def _report_to_first(self, now: Nanos, out: Outbox) -> ProcessId:
         """Tell the collector what we have confirmed; as the collector, everybody what is stable. Returns who it is."""
         first = self.detector.first_trusted(self.view.members, now)
-        if first == self.id:
+        if first != self.id:
+            out.sends.append(((first,), self._status(now, counts=self._knows_the_past)))
+        elif self._knows_the_past:
             self._tell_stable(now, out)
-        else:
-            out.sends.append(((first,), self._status(now, counts=True)))
         return first
 
     def _status(self, now: Nanos, *, counts: bool) -> Status:
@@ -401,6 +417,54 @@ class GroupMember:
             suspects=sorted(self.detector.silent(now)),
             ballot=self.membership.highest_ballot,
         )
+
+    # The past of a joined system (docs/design/group.md, "Gateways that come and go")
+
+    @property
+    def _knows_the_past(self) -> bool:
+        """Whether this process can say what it has confirmed: a gateway has to know first what there is to confirm."""
+        return self.past is None or self.past.complete or self.settings.auto_confirm
+
+    def _keep_the_past(self, past: Past, out: Outbox) -> None:
+        if not past.complete and self._peers:
+            teller, ask = past.ask(self.view.number, self._peers)
+            out.sends.append(((teller,), ask))
+        mine, stable = self.stability.mine, self.stability.stable
+        # Of a sender that is gone and forgotten everything is stable.
+        past.forget(lambda batch: batch.sender not in mine or batch.number <= stable(batch.sender))
+
+    def tell_crossed(self, join: int, confirmed: Mapping[ProcessId, int], out: Outbox) -> None:
+        """At the gateway that leads a join: say what has crossed, once per heartbeat if there is anything new."""
+        if self.past is not None and self.view.number and not self.stopped:
+            word = self.past.news_of_crossing(self.view.number, join, confirmed)
+            if word is not None and self._peers:
+                out.sends.append((self._peers, word))
+
+    def _on_ask_past(self, source: ProcessId, ask: AskPast, out: Outbox) -> None:
+        # What a former life of the whole system was done with only those know who keep a journal.
+        knows = self._keeps or not life_of(self.id)
+        if self.past is not None and self.past.complete and knows and ask.view == self.view.number:
+            out.sends.append(((source,), self.past.tell(ask, self.cut)))
+
+    def _on_past(self, source: ProcessId, part: PastPart, out: Outbox) -> None:
+        past = self.past
+        if past is None or past.complete or part.view != self.view.number:
+            return
+        if not past.hear(source, part, self.base):
+            out.sends.append(((source,), past.ask_on(self.view.number)))
+        else:
+            self._answer_for(past.inherited)
+
+    def _answer_for(self, inherited: Sequence[Batch]) -> None:
+        """Keep batches of senders that are gone until everybody has confirmed them, as all others do."""
+        for batch in inherited:
+            if batch.sender not in self._ranks:
+                log = self.departed.setdefault(batch.sender, StreamLog(batch.number - 1))
+                log.append(batch)
+                for row in self.stability.rows.values():
+                    row.setdefault(batch.sender, 0)
+                if self.settings.auto_confirm:
+                    self.stability.confirm(batch.sender, batch.number)
 
     # In a large group: who is asked, and who tells what is stable (docs/design/group.md, "Heartbeats")
 
@@ -460,7 +524,7 @@ class GroupMember:
         if ask.view < self.view.number:
             self.membership.behind(source, ask, out)
         else:
-            out.sends.append(((source,), self._status(now, counts=ask.counts)))
+            out.sends.append(((source,), self._status(now, counts=ask.counts and self._knows_the_past)))
 
     def _tell_stable(self, now: Nanos, out: Outbox) -> None:
         """As a collector: tell everybody what has become stable."""
@@ -602,6 +666,10 @@ class GroupMember:
         """Begin a view in which everything up to `counts` is behind everybody."""
         if self.view.number == 0:
             self.base = dict(counts)
+        for member in view.members:
+            self.base.setdefault(member, 0)
+        if self.past is not None:
+            self.past.enter_view()
         self.cut = dict(counts)
         self.view = view
         self._ranks = {member: rank for rank, member in enumerate(view.members)}
@@ -635,7 +703,18 @@ class GroupMember:
         self.order.install(view.members, self._own_rank, [counts.get(member, 0) for member in view.members])
         caught_up = self.settings.auto_confirm or not self._joining
         collected = not self._ring.is_whole
-        self.stability.install(self.id, view.members, counts, self.departed, caught_up=caught_up, collected=collected)
+        present = set(map(slot_of, view.members))
+        attended = all(not seat.gateways.isdisjoint(present) for seat in self.settings.seats)
+        self.stability.install(
+            self.id,
+            view.members,
+            counts,
+            self.departed,
+            caught_up=caught_up,
+            collected=collected,
+            attended=attended,
+            joined=bool(self.settings.seats),
+        )
         self.detector.watch(self._peers, now, self._ring)
 
     def _nothing_left_to_do(self) -> bool:

@@ -19,6 +19,8 @@ from isthmus.core.ids import ProcessId
 
 COLLECTOR: ProcessId = -1
 """Whose row it is that says what everybody has confirmed, as far as the collector has told."""
+ABSENT: ProcessId = -2
+"""Whose row it is that stands for a gateway that ought to be there: it has confirmed what was stable when it went."""
 
 
 class Stability:
@@ -67,19 +69,25 @@ class Stability:
         *,
         caught_up: bool = True,
         collected: bool = False,
+        attended: bool = True,
+        joined: bool = False,
     ) -> None:
         """A view begins. Members that stay keep their counts; those that come say for themselves what they confirm.
 
         A process that comes itself has nothing to do with the past, so it confirms all of it, unless it is not
         `caught_up`: a gateway takes over what its fellows have not finished with. Of senders outside the view only
-        those in `departed` have anything left that can become stable. `collected` says that there is a collector.
+        those in `departed` have anything left that can become stable. `collected` says that there is a collector, and
+        `attended` that every join has a gateway here. Where the system is `joined`, one that comes must not take it
+        for granted that everybody is done with the past.
         """
         senders = (*members, *departed)
-        stable = {sender: self.stable(sender) for sender in cut} if self.rows else cut
-        counted = (owner, COLLECTOR) if collected else members
+        stable = {sender: self.stable(sender) for sender in cut} if self.rows else {} if joined else cut
+        counted = (owner, COLLECTOR) if collected else tuple(members)
+        if not attended:
+            counted += (ABSENT,)
         rows = {member: self.rows.get(member, stable) for member in counted}
-        if owner not in self.rows and not caught_up:
-            rows[owner] = {}
+        if owner not in self.rows:
+            rows[owner] = cut if caught_up else {}
         self.rows = {member: {sender: row.get(sender, 0) for sender in senders} for member, row in rows.items()}
         self.mine = self.rows[owner]
 

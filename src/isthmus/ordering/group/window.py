@@ -22,6 +22,13 @@ WATCHERS = 3
 a single OS process that has to carry 51,200 of them over TCP, to eight watchers each, has no time for much else."""
 
 
+class Seat(Struct, frozen=True):
+    """One join of a system: the slots of its gateways here, and of the origins whose messages go out by it."""
+
+    gateways: frozenset[int]
+    exported: frozenset[int]
+
+
 class GroupSettings(Struct, frozen=True):
     """The knobs of a group. Times in nanoseconds.
 
@@ -30,7 +37,8 @@ class GroupSettings(Struct, frozen=True):
     of members that keep a journal: nothing is delivered anywhere before all of them in the view hold it. `start_within`
     is how long a quorum of the founders waits for the others; with 0 all of them are there from the beginning. The
     window is that of everybody who sends messages of its own; a member that is `unlimited` has none itself.
-    In a group of more than `all_speak` a member speaks to only `watchers` others in its heartbeats.
+    In a group of more than `all_speak` a member speaks to only `watchers` others in its heartbeats. `seats` are
+    the joins of the system: nothing is stable while one of them has no gateway in the view.
     """
 
     heartbeat: Nanos = 20 * MILLISECOND
@@ -47,6 +55,7 @@ class GroupSettings(Struct, frozen=True):
     unlimited: bool = False
     all_speak: int = ALL_SPEAK
     watchers: int = WATCHERS
+    seats: tuple[Seat, ...] = ()
 
 
 _WITHOUT_END = 1 << 60

@@ -11,7 +11,7 @@ from isthmus.core.ids import LIFE, MILLISECOND, SECOND, Directory, Nanos, Proces
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.ordering.acknowledged.member import Protocol
 from isthmus.ordering.acknowledged.receipts import ActOn
-from isthmus.ordering.group.window import GroupSettings
+from isthmus.ordering.group.window import GroupSettings, Seat
 from isthmus.runtime.transport.address import Address
 from isthmus.topology.model import START_WITHIN, Delivery
 from isthmus.trace.writer import TraceFormat
@@ -79,6 +79,8 @@ class SystemSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What systems of this kind have to agree on besides."""
     gateways: tuple[int, ...] = ()
     """Slots of the gateways, where the system is joined to others."""
+    seats: tuple[Seat, ...] = ()
+    """Its joins, where gateways may come to them later."""
     sockets_only: bool = False
     """Whether members in one event loop speak over sockets too, instead of handing PDUs over."""
 
@@ -116,4 +118,5 @@ def group_settings(spec: SystemSpec) -> GroupSettings:
         uniform=spec.delivery == "uniform",
         keepers=frozenset(spec.keepers),
         start_within=spec.start_within,
+        seats=spec.seats,
     )

@@ -8,7 +8,7 @@ from random import Random
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import LIFE, ProcessId, incarnation_of, life_of, slot_of
 from isthmus.join.gateway import JoinGateway
-from isthmus.join.member import GatewayMember, Group, gateway_settings
+from isthmus.join.member import GatewayMember, Group, gateway_settings, seats_of
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING
 from isthmus.join.share import Counted, Sequenced
@@ -75,6 +75,7 @@ class SimulatedSystem:
             uniform=system.delivery == "uniform",
             window_messages=window_for(simulation.workload, JOINED_WINDOW if self._tight else SIMULATED_WINDOW),
             keepers=frozenset(self.gateways) if system.journal is not None else frozenset(),
+            seats=seats_of(self.joins) if system.revives else (),
         )
         self.lives = Lives(world, self.slots, self._standby, self.gateways, self._begin_life)
         self._latest = View(1, tuple(self.lives.founders()))
@@ -210,6 +211,9 @@ class SimulatedSystem:
                     reach("sequencer crashed")
             elif host.ended == "leave":
                 reach("gateway left")
+        if self.joins and self.system.delivery == "fast" and host.ended != "leave":
+            name = self.world.names.name(host.id)
+            self.world.causes.note("fast-delivery", f"{name} was gone at {self.world.now} ns")
         self._count_lost_quorum()
         self._look_after_joins(slot_of(host.id))
 
@@ -230,8 +234,9 @@ class SimulatedSystem:
             if slot in plan.fellows and not any(map(self._serves, plan.fellows)):
                 if plan.join not in self._bereft:
                     self.world.sometimes.reach("last gateway gone")
-                    why = f"{self.system.name} was without every gateway of join {plan.join}"
-                    self.world.causes.note("last-gateway", f"{why} at {self.world.now} ns")
+                    if self.lives.life:
+                        why = f"{self.system.name} was without every gateway of join {plan.join}"
+                        self.world.causes.note("last-keeper", f"{why} at {self.world.now} ns")
                     self._bereft.add(plan.join)
             elif slot in plan.fellows:
                 self._bereft.discard(plan.join)

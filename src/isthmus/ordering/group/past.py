@@ -1,0 +1,147 @@
+"""What a joined system holds for its gateways: all that may not have crossed yet, and how far everything has come.
+
+A gateway that comes has to carry on what those before it left undone, whether one of them still lives or not. Every
+member of a joined system has delivered it, and keeps it: what was born here until it is stable, which it is not before
+it has crossed, and what a gateway brought in until gateways say that it has crossed (docs/design/group.md, "Gateways
+that come and go"). So whoever comes asks, one member after the other; those that know the whole past answer, in parts.
+
+Invariant: `held` is what was delivered here since some moment, in order; all before that moment is done with.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+
+from isthmus.core.ids import ProcessId, slot_of
+from isthmus.core.message import Batch
+from isthmus.core.wire.group import AskPast, Crossed, PastPart
+from isthmus.ordering.group.window import Seat
+
+PART_BYTES = 256 << 10
+"""Payload of one part. A batch is never cut, so it may be one batch more."""
+
+
+SAID_AGAIN = 5
+"""How often a gateway says that a message has crossed. Who misses all of that keeps it until the next one of its origin
+has crossed, or a view begins: it costs memory, nothing else."""
+
+
+class Past:
+    """`marks` are, of each origin, the last message that was delivered here; `held` may not have crossed yet.
+
+    `complete`: this process knows of everything that was ever delivered in its system, because it has been there from
+    the beginning or has been told. `marks_before` are the marks when the present view began, and `inherited` what was
+    held then from before the time of a process that came.
+    """
+
+    def __init__(self, seats: Sequence[Seat], *, complete: bool) -> None:
+        self.complete = complete
+        self.seats = seats
+        self._crossed: list[dict[ProcessId, int]] = [{} for _ in seats]
+        self._repeats: list[dict[ProcessId, int]] = [{} for _ in seats]
+        self.marks: dict[ProcessId, int] = {}
+        self.held: deque[Batch] = deque()
+        self.inherited: Sequence[Batch] = ()
+        self.marks_before: list[tuple[ProcessId, int]] = []
+        self._to_tell: list[Batch] | None = None
+        self._earlier: list[Batch] = []
+        self._teller = 0
+        self._asked: ProcessId | None = None
+        self._got_on = False
+
+    def delivered(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            self.marks.update(batch.segment.marks)
+            self.held.append(batch)
+
+    def forget(self, is_stable: Callable[[Batch], bool]) -> None:
+        """Nobody will ever need what is stable and has crossed."""
+        while self.held and is_stable(self.held[0]) and self._has_crossed(self.held[0]):
+            self.held.popleft()
+
+    def _has_crossed(self, batch: Batch) -> bool:
+        """Of a sender's own messages its stability says so: gateways confirm them when they have crossed."""
+        return all(
+            crossed.get(origin, 0) >= seq
+            for seat, crossed in zip(self.seats, self._crossed, strict=True)
+            for origin, seq in batch.segment.marks.items()
+            if origin != batch.sender and slot_of(origin) in seat.exported
+        )
+
+    def learn_crossed(self, word: Crossed) -> None:
+        if word.join < len(self._crossed):
+            crossed = self._crossed[word.join]
+            crossed.update([(origin, seq) for origin, seq in word.marks if seq > crossed.get(origin, 0)])
+
+    def news_of_crossing(self, view: int, join: int, confirmed: Mapping[ProcessId, int]) -> Crossed | None:
+        """At a gateway: what the others are to be told. Each mark is said several times, as words get lost."""
+        crossed, repeats = self._crossed[join], self._repeats[join]
+        fresh = {origin: seq for origin, seq in confirmed.items() if seq > crossed.get(origin, 0)}
+        crossed.update(fresh)
+        repeats.update(dict.fromkeys(fresh, SAID_AGAIN))
+        if not repeats:
+            return None
+        word = Crossed(view, join, [(origin, crossed[origin]) for origin in repeats])
+        self._repeats[join] = {origin: left - 1 for origin, left in repeats.items() if left > 1}
+        return word
+
+    def enter_view(self) -> None:
+        """A view begins, and everybody in it has delivered the same so far. What was asked for in the last is void."""
+        self.marks_before = sorted(self.marks.items())
+        self._repeats = [dict.fromkeys(crossed, SAID_AGAIN) for crossed in self._crossed]
+        self._to_tell = None
+        self._earlier.clear()
+
+    # One that knows
+
+    def tell(self, ask: AskPast, cut: Mapping[ProcessId, int]) -> PastPart:
+        """The part of the past that begins with this place; `cut` is what lies before the view, of each sender."""
+        if self._to_tell is None:
+            self._to_tell = [each for each in self.held if each.number <= cut.get(each.sender, each.number)]
+        size, last = 0, ask.place
+        while last < len(self._to_tell) and size < PART_BYTES:
+            size += self._to_tell[last].segment.payload_bytes
+            last += 1
+        marks = [] if ask.place else self.marks_before
+        return PastPart(ask.view, ask.place, len(self._to_tell), marks, self._to_tell[ask.place : last])
+
+    # One that has come
+
+    def ask(self, view: int, peers: Sequence[ProcessId]) -> tuple[ProcessId, AskPast]:
+        """Whom to ask for what comes next: somebody else, from the beginning, if there was no answer since last time.
+
+        Not everybody knows, some are dead, and no two that know have delivered in the same order.
+        """
+        if not self._got_on:
+            self._teller += 1
+            self._earlier.clear()
+        self._got_on = False
+        self._asked = peers[self._teller % len(peers)]
+        return self._asked, self.ask_on(view)
+
+    def ask_on(self, view: int) -> AskPast:
+        return AskPast(view, len(self._earlier))
+
+    def hear(self, source: ProcessId, part: PastPart, base: Mapping[ProcessId, int]) -> bool:
+        """Take the next part from whom we asked. Says whether that was all.
+
+        `base` is what lies before our first view, of all senders since then.
+        """
+        if self.complete or source != self._asked or part.place != len(self._earlier):
+            return self.complete
+        self._got_on = True
+        if not part.place:
+            self.marks_before = part.marks
+        for origin, seq in part.marks:
+            self.marks[origin] = max(seq, self.marks.get(origin, 0))
+        self._earlier += part.batches
+        if len(self._earlier) < part.total:
+            return False
+        # Of what was told in a later view than our first, we have delivered the end ourselves.
+        self.inherited = [each for each in self._earlier if each.number <= base.get(each.sender, each.number)]
+        self.held = deque(chain(self.inherited, self.held))
+        self._earlier = []
+        self.complete = True
+        return True

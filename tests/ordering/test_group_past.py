@@ -1,0 +1,140 @@
+"""A joined system holds for its gateways what has not crossed: nothing is stable without one, who comes is told."""
+
+from __future__ import annotations
+
+from isthmus.core.message import Batch
+from isthmus.core.segment import Segment
+from isthmus.core.wire.group import AskPast, Crossed, PastPart
+from isthmus.ordering.group.past import PART_BYTES, SAID_AGAIN, Past
+from isthmus.ordering.group.stability import Stability
+from isthmus.ordering.group.window import Seat
+
+GATEWAY, LATER_GATEWAY = 2, 1 << 16 | 2
+SEAT = Seat(frozenset([2]), frozenset([0, 1, 9]))
+
+
+def batch(sender: int, number: int, origin: int | None = None, size: int = 1) -> Batch:
+    return Batch(1, sender, number, [], 0, Segment.of(sender if origin is None else origin, number, [bytes(size)]))
+
+
+def held(past: Past) -> list[tuple[int, int]]:
+    return [(each.sender, each.number) for each in past.held]
+
+
+def everything_is_stable(batch: Batch) -> bool:
+    return True
+
+
+# Stability
+
+
+def test_nothing_becomes_stable_while_a_join_has_no_gateway() -> None:
+    stability = Stability()
+    stability.install(0, (0, 1, GATEWAY), {}, ())
+    for member in (0, 1, GATEWAY):
+        stability.learn(member, [(0, 3)])
+    stability.learn(0, [(0, 7)])
+    stability.learn(1, [(0, 7)])
+    stability.install(0, (0, 1), {0: 7, 1: 0, GATEWAY: 0}, (), attended=False)
+    stability.learn(0, [(0, 9)])
+    stability.learn(1, [(0, 9)])
+    assert stability.stable(0) == 3, "the gateway had confirmed so much"
+    stability.install(0, (0, 1, LATER_GATEWAY), {0: 9, 1: 0}, ())
+    assert stability.stable(0) == 3, "and its successor has confirmed nothing yet"
+    stability.learn(LATER_GATEWAY, [(0, 9)])
+    assert stability.stable(0) == 9
+
+
+# What is kept
+
+
+def test_what_was_born_here_is_kept_until_it_is_stable() -> None:
+    past = Past([SEAT], complete=True)
+    past.delivered([batch(0, 1), batch(1, 1), batch(0, 2)])
+    past.forget(lambda each: each.sender == 0)
+    assert held(past) == [(1, 1), (0, 2)], "without a gap: the order of what is kept is that of its delivery"
+    past.forget(everything_is_stable)
+    assert held(past) == []
+
+
+def test_what_a_gateway_brought_in_is_kept_until_it_has_crossed_to_the_next_system() -> None:
+    past = Past([SEAT], complete=True)
+    past.delivered([batch(GATEWAY, 1, origin=9)])
+    past.forget(everything_is_stable)
+    assert held(past) == [(GATEWAY, 1)]
+    past.learn_crossed(Crossed(1, 0, [(9, 1)]))
+    past.forget(everything_is_stable)
+    assert held(past) == []
+
+
+def test_a_gateway_says_several_times_what_has_crossed_and_again_in_a_new_view() -> None:
+    past = Past([SEAT], complete=True)
+    words = [past.news_of_crossing(1, 0, {9: 1}) for _ in range(SAID_AGAIN + 1)]
+    assert words == [Crossed(1, 0, [(9, 1)])] * SAID_AGAIN + [None]
+    past.enter_view()
+    assert past.news_of_crossing(2, 0, {9: 1}) == Crossed(2, 0, [(9, 1)])
+
+
+# Who comes
+
+
+def told(knows: Past, comes: Past, base: dict[int, int], cut: dict[int, int] | None = None) -> int:
+    """One tells another everything; returns in how many parts."""
+    parts = 0
+    teller, ask = comes.ask(3, [7])
+    while not comes.complete:
+        parts += 1
+        comes.hear(teller, knows.tell(ask, cut or {}), base)
+        ask = comes.ask_on(3)
+    return parts
+
+
+def test_who_comes_is_told_what_is_held_and_how_far_everything_has_come() -> None:
+    knows, comes = Past([SEAT], complete=True), Past([SEAT], complete=False)
+    knows.delivered([batch(0, 1), batch(1, 1), batch(0, 2)])
+    knows.enter_view()
+    comes.enter_view()
+    knows.delivered([batch(0, 3)])
+    comes.delivered([batch(0, 3)])
+    assert told(knows, comes, {0: 2, 1: 1}, {0: 2, 1: 1}) == 1
+    assert held(comes) == held(knows)
+    assert [(each.sender, each.number) for each in comes.inherited] == [(0, 1), (1, 1), (0, 2)]
+    assert dict(comes.marks_before) == {0: 2, 1: 1}
+    assert comes.marks == {0: 3, 1: 1}
+
+
+def test_a_long_past_comes_in_parts() -> None:
+    knows, comes = Past([SEAT], complete=True), Past([SEAT], complete=False)
+    knows.delivered([batch(0, number, size=PART_BYTES // 2) for number in range(1, 6)])
+    knows.enter_view()
+    assert told(knows, comes, {0: 5}) == 3
+    assert held(comes) == held(knows)
+
+
+def test_parts_of_two_that_know_are_never_mixed() -> None:
+    """They have delivered in different orders."""
+    comes = Past([SEAT], complete=False)
+    first, _ = comes.ask(3, [7, 8])
+    comes.hear(first, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(0, 1)]), {})
+    assert not comes.hear(15 - first, PastPart(3, 1, 2, [], [batch(0, 1)]), {}), "nobody asked this one"
+    assert comes.ask(3, [7, 8]) == (first, AskPast(3, 1)), "it has answered: go on with it"
+    assert comes.ask(3, [7, 8]) == (15 - first, AskPast(3, 0)), "it has not: another one, from the beginning"
+    assert comes.hear(15 - first, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(1, 1), batch(0, 1)]), {})
+    assert held(comes) == [(1, 1), (0, 1)]
+
+
+def test_what_was_told_in_one_view_is_void_in_the_next() -> None:
+    comes = Past([SEAT], complete=False)
+    teller, _ = comes.ask(3, [7])
+    comes.hear(teller, PastPart(3, 0, 2, [(0, 1)], [batch(0, 1)]), {})
+    comes.enter_view()
+    assert comes.ask_on(4) == AskPast(4, 0)
+
+
+def test_who_has_been_told_tells_others() -> None:
+    knows, comes, third = (Past([SEAT], complete=known) for known in (True, False, False))
+    knows.delivered([batch(0, 1)])
+    knows.enter_view()
+    told(knows, comes, {0: 1})
+    told(comes, third, {0: 1})
+    assert (held(third), dict(third.marks_before)) == ([(0, 1)], {0: 1})
