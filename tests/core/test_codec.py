@@ -19,6 +19,7 @@ from isthmus.core.wire.pdu import Pdu
 MAX_NUMBER = 1 << 62
 BATCH = Batch(1, 2, 3, [4, 5], 6, Segment.of(7, 8, [b"nine"]))
 
+TOO_LONG = MAX_PAYLOAD + MAX_ENVELOPE + 1
 NO_MESSAGES = (b"", b"", b"", 0, b"", b"")
 
 
@@ -126,6 +127,12 @@ def test_what_does_not_fit_a_frame_is_not_encoded() -> None:
         msgspec.msgpack.encode(("status", 1, 2, 3, [], [(1, 2)] * (MAX_MEMBERS + 1), [], 0)),
         msgspec.msgpack.encode(("status", 1, 2, 3, [], [(1, 2, 3)], [], 0)),
         msgspec.msgpack.encode(("install", 1, ("proposal", [1] * (MAX_MEMBERS + 1), [], []))),
+        msgspec.msgpack.encode(("hops", 1, [(0, 1, [], (1, 2, (2, b"abc"), (0,)))])),
+        msgspec.msgpack.encode(("hops", 1, [(0, 1, [], (1, 2, (4, b"abcd"), (0,)))])),
+        msgspec.msgpack.encode(("hops", 1, [(0, 1, [], (1, 2, (b"\1\0\0\0\1", b"ab"), (0,)))])),
+        msgspec.msgpack.encode(("hops", 1, [(0, 1, [], (1, 2, (b"\1\0\0\0\2\0\0\0", b"ab"), (0,)))])),
+        msgspec.msgpack.encode(("hops", 1, [(0, 1, [], (1, 2, (2, bytes(2 * TOO_LONG)), (0,)))])),
+        msgspec.msgpack.encode(("hops", 1, [(0, 1, [], (MAX_NUMBER + 1, 2, b"", (0,)))])),
         body_of(BATCH) + b"\x00",
         b"\xc1",
     ],

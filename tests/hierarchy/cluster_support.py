@@ -88,7 +88,7 @@ class Relays(Tree):
     def _put(self, source: ProcessId, hops: list[tuple[ProcessId, Hop]]) -> None:
         for peer, hop in hops:
             self.queues.setdefault((source, peer), deque()).append(hop)
-            self.header.append((hop.message.seq, sum(map(len, hop.rows))))
+            self.header.append((hop.run.last, sum(map(len, hop.rows))))
 
     def _deliver(self, process: ProcessId, number: int) -> None:
         self.delivered[process].append(number)
@@ -105,7 +105,7 @@ class Relays(Tree):
         hops: list[tuple[ProcessId, Hop]] = []
         relay.receive(source, hop, out, hops)
         for each in out.addressed:
-            self._deliver(destination, each.message.seq)
+            self._deliver(destination, each.run.last)
         self._put(destination, hops)
 
     def play(self, rng: Random, messages: int) -> None:

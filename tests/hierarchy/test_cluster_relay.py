@@ -83,7 +83,7 @@ def test_what_is_not_acknowledged_is_sent_again_and_counts_against_the_window() 
     ((destinations, frame),) = out.sends
     assert destinations == (x,)
     assert isinstance(frame, HopFrame)
-    assert [hop.message.payload for hop in frame.hops] == [b"1", b"2"]
+    assert [list(hop.run.segment.payloads()) for hop in frame.hops] == [[b"1", b"2"]]
     assert (p.credit(), p.deadline()) == (3, 100)
     out.clear()
     p.wake(99, out)
@@ -100,6 +100,21 @@ def test_what_is_not_acknowledged_is_sent_again_and_counts_against_the_window() 
     p.invariants()
 
 
+def test_a_relay_passes_a_run_on_as_it_came() -> None:
+    relays = Relays(TWO_LAYERS)
+    p, x, out = process(relays, "p"), process(relays, "x"), Outbox()
+    p.send(relays.ids["q"], [b"1", b"22", b"333"], 0, out)
+    ((_, frame),) = out.sends
+    assert isinstance(frame, HopFrame)
+    out.clear()
+    x.receive(p.id, [frame], 0, out)
+    (_, onward), _ = out.sends
+    assert isinstance(onward, HopFrame)
+    ((came,), (went,)) = frame.hops, onward.hops
+    assert came.run is went.run
+    assert [each.segment for each in out.carried] == [came.run.segment]
+
+
 def test_everything_that_came_in_a_step_is_acknowledged_at_its_end() -> None:
     relays = Relays(TWO_LAYERS)
     p, x, out = process(relays, "p"), process(relays, "x"), Outbox()
@@ -108,7 +123,7 @@ def test_everything_that_came_in_a_step_is_acknowledged_at_its_end() -> None:
     frames = [pdu for _, pdu in out.sends]
     out.clear()
     x.receive(p.id, [frames[1], frames[0], frames[0]], 5, out)
-    assert [each.message.payload for each in out.addressed] == [b"2"]
+    assert [payload for each in out.addressed for payload in each.run.segment.payloads()] == [b"2"]
     (onward, first), (back, ack) = out.sends
     assert (onward, back, ack) == ((relays.ids["y"],), (p.id,), HopAck(2, 2))
     assert isinstance(first, HopFrame)
@@ -145,7 +160,7 @@ def test_a_stranger_is_not_heard() -> None:
     x.receive(relays.ids["r"], [HopFrame(1, [good])], 0, out)
     assert (out.sends, out.addressed) == ([], [])
     x.receive(relays.ids["p"], [HopFrame(1, [good])], 0, out)
-    assert [each.message.payload for each in out.addressed] == [b""]
+    assert [payload for each in out.addressed for payload in each.run.segment.payloads()] == [b""]
 
 
 def test_a_fork_goes_its_own_way() -> None:

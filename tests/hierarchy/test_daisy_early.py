@@ -16,7 +16,7 @@ from isthmus.core.segment import Segment
 from isthmus.hierarchy.daisy.early import EarlyServersGroup
 from isthmus.hierarchy.daisy.early_orders import SeatOrder
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
-from isthmus.hierarchy.daisy.record import Causes, pack_with, unpack_with
+from isthmus.hierarchy.daisy.record import Causes, pack, unpack_with
 from isthmus.hierarchy.daisy.tree import tree_of
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.topology.file import parse
@@ -71,7 +71,7 @@ class Daisy:
         if self.waiting[process]:
             seat = process // MEMBERS
             seq, causes = self.waiting[process].popleft()
-            segment = Segment.pack([pack_with(Clocked(process, seq, b"", (0,), 1), Causes(causes.group, 0, []))])
+            segment = Segment.pack([pack(Clocked(process, seq, b"", (0,), 1), Causes(causes.group, 0, []))])
             self.streams[seat].append(Batch(1, seat, len(self.streams[seat]) + 1, causes.servers, 0, segment))
             self.arrive(seat, seat)
 
@@ -156,8 +156,7 @@ def forwarded(causes: Causes) -> tuple[list[int], list[int]]:
     assert not group.forward(MESSAGE, causes, 0)
     ((_, batch),) = group.sends
     assert isinstance(batch, Batch)
-    (packed,) = batch.segment
-    _, way = unpack_with(packed)
+    ((_, way),) = unpack_with(batch.segment)
     assert isinstance(way, Causes)
     return way.group, batch.stamp
 

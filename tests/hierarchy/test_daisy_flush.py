@@ -21,7 +21,7 @@ from isthmus.hierarchy.daisy.flush import agree, by_clock
 from isthmus.hierarchy.daisy.options import DaisyTable
 from isthmus.hierarchy.daisy.pieces import MAX_BYTES, Pieces, cut
 from isthmus.hierarchy.daisy.process import DaisyProcess
-from isthmus.hierarchy.daisy.record import GroupRecord, id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, pack, pack_runs, unpack
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import NONE, tree_of
 from isthmus.ordering.group.window import GroupSettings
@@ -45,12 +45,12 @@ def histories(draw: st.DrawFn) -> list[tuple[Clocked, set[MessageId]]]:
         origin = draw(st.integers(0, SENDERS - 1))
         for message, causes in draw(st.lists(st.sampled_from(history), max_size=3)) if history else ():
             clocks[origin] = max(clocks[origin], message.clock)
-            had[origin] |= causes | {id_of(message)}
+            had[origin] |= causes | {message.id}
         clocks[origin] += 1
         counts[origin] += 1
         message = Clocked(origin, counts[origin], b"", (0,), clocks[origin])
         history.append((message, set(had[origin])))
-        had[origin].add(id_of(message))
+        had[origin].add(message.id)
     return history
 
 
@@ -65,16 +65,16 @@ def test_causes_come_first_and_the_seat_of_a_message_says_whether_it_is_settled(
     agreed, settled = agree(lists, above, seat_of)
 
     believed = [*lists, above]  # NONE, which is -1, is the last
-    unsettled = {id_of(each) for each in everything if each in believed[seat_of(each.origin)]}
-    somebody_tells = {id_of(each) for each in (*above, *(each for seat in lists for each in seat))}
-    assert {id_of(each) for each in agreed} == unsettled
-    assert {id_of(each) for each in settled} == somebody_tells - unsettled
+    unsettled = {each.id for each in everything if each in believed[seat_of(each.origin)]}
+    somebody_tells = {each.id for each in (*above, *(each for seat in lists for each in seat))}
+    assert {each.id for each in agreed} == unsettled
+    assert {each.id for each in settled} == somebody_tells - unsettled
 
-    places = {id_of(each): place for place, each in enumerate(agreed)}
+    places = {each.id: place for place, each in enumerate(agreed)}
     for message, causes in history:
-        if id_of(message) in places:
-            assert all(places[cause] < places[id_of(message)] for cause in causes & places.keys())
-    assert agree([sorted(seat, key=id_of) for seat in lists], above[::-1], seat_of) == (agreed, settled)
+        if message.id in places:
+            assert all(places[cause] < places[message.id] for cause in causes & places.keys())
+    assert agree([sorted(seat, key=lambda each: each.id) for seat in lists], above[::-1], seat_of) == (agreed, settled)
 
 
 @given(histories(), st.data())
@@ -85,34 +85,34 @@ def test_a_record_hands_on_each_message_once_and_forgets_what_is_settled(
     messages = [message for message, _ in history]
     for message in messages:
         for _ in range(data.draw(st.integers(0, 2))):
-            assert record.add(message) == (id_of(message) not in handed_on)
-            handed_on.add(id_of(message))
+            assert record.add(message) == (message.id not in handed_on)
+            handed_on.add(message.id)
         if record.kept and data.draw(st.booleans()):
             chosen = data.draw(st.sampled_from(sorted(record.kept)))
             assert record.settle([chosen, chosen]) == [chosen]
             gone.add(chosen)
     # A flush tells again what is not settled, and whatever else of the same origins nobody has had by then.
     latest = {origin: max(each.seq for each in handed_on if each.origin == origin) for origin, _ in handed_on}
-    new = [each for each in messages if each.seq > latest.get(each.origin, 0)]
+    new = [each for each in messages if each.last > latest.get(each.origin, 0)]
     kept = list(record.kept.values())
-    agreed, rest = sorted([*kept, *new], key=by_clock), [each for each in messages if id_of(each) in gone]
+    agreed, rest = sorted([*kept, *new], key=by_clock), [each for each in messages if each.id in gone]
     assert record.begin(agreed, rest) == sorted(new, key=by_clock)
-    assert record.kept.keys() == {id_of(each) for each in agreed}
+    assert record.kept.keys() == {each.id for each in agreed}
     assert all(record.is_settled(each) for each in gone)
     record.invariants()
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 1 << 62), st.binary(max_size=9), st.integers(0, 1 << 62))))
 def test_a_message_travels_with_its_destinations_and_its_clock(found: list[tuple[int, int, bytes, int]]) -> None:
-    messages = [Clocked(origin, seq, payload, (1, 2), clock) for origin, seq, payload, clock in found]
-    assert [unpack(each) for each in pack(messages)] == messages
+    runs = [Clocked(origin, seq, payload, (1, 2), clock) for origin, seq, payload, clock in found]
+    assert [run for segment in pack_runs(runs) for run in unpack(segment)] == runs
 
 
 @pytest.mark.parametrize(
     "payload", [b"", b"\x93\xff\x90\xc4\x00", b"\x93\x01\x91\xff\xc4\x00", b"\x92\x90\xc4\x00", b"\x91" * 5000]
 )
 def test_an_envelope_that_makes_no_sense_is_nobodys(payload: bytes) -> None:
-    assert unpack((0, 1, payload)) is None
+    assert not list(unpack(Segment.pack([(0, 1, payload)])))
 
 
 # Words from the network. Two groups of one: each process holds a seat of the servers' group.
@@ -153,10 +153,10 @@ def at_seat(process: DaisyProcess) -> ServersGroup:
         SeatReport(1, []),
         SeatReport(1, [5]),
         SeatReport(7, [9, 9, 9]),
-        Batch(1, 0, 1, [0, 1], 0, Segment.pack(pack([SOUND]))),
-        Batch(1, 1, 1, [], 0, Segment.pack(pack([SOUND]))),
-        Batch(1, 1, 1, [0, 1, 0], 0, Segment.pack(pack([SOUND]))),
-        Batch(8, 1, 1, [0, 1], 0, Segment.pack(pack([SOUND]))),
+        Batch(1, 0, 1, [0, 1], 0, Segment.pack([pack(SOUND)])),
+        Batch(1, 1, 1, [], 0, Segment.pack([pack(SOUND)])),
+        Batch(1, 1, 1, [0, 1, 0], 0, Segment.pack([pack(SOUND)])),
+        Batch(8, 1, 1, [0, 1], 0, Segment.pack([pack(SOUND)])),
         Unsettled([(77, 1), (0, 1 << 60)]),
         Settled([(77, 1), (0, 1 << 60)]),
     ],
@@ -168,17 +168,17 @@ def test_words_that_make_no_sense_are_passed_over(word: Word) -> None:
     sent = Outbox()
     other.send((0,), [b"sound"], 0, sent)
     delivered = hear(process, [pdu for _, pdu in sent.sends]).addressed
-    assert [each.message.payload for each in delivered] == [b"sound"]
+    assert [payload for each in delivered for payload in each.run.segment.payloads()] == [b"sound"]
 
 
-@pytest.mark.parametrize("packed", [pack([STRANGER]), pack([TO_STRANGERS]), [(1, 1, b"?")]])
+@pytest.mark.parametrize("packed", [pack(STRANGER), pack(TO_STRANGERS), (1, 1, b"?")])
 def test_messages_of_or_to_strangers_are_nobodys(packed: list[Opened]) -> None:
     process, other = DaisyProcess(0, TREE), DaisyProcess(1, TREE)
     sent = Outbox()
     other.send((0,), [b"sound"], 0, sent)
     (frame,) = (pdu for _, pdu in sent.sends if isinstance(pdu, DaisyFrame) and isinstance(pdu.pdu, Batch))
     assert isinstance(frame.pdu, Batch)
-    word = structs.replace(frame, pdu=structs.replace(frame.pdu, segment=Segment.pack(packed)))
+    word = structs.replace(frame, pdu=structs.replace(frame.pdu, segment=Segment.pack([packed])))
     assert not hear(process, [word]).addressed
     assert not at_seat(process).record.kept
 

@@ -155,7 +155,7 @@ def flush(*lists: Sequence[FlushEntry], done: dict[int, int] | None = None) -> l
             Batch(2, member, 7, [], 0, Segment.pack([*map(pack_entry, each), pack_end(member, view, done or {})]))
         )
     assert state.is_complete
-    return [(message.origin, message.seq) for message in state.agreed()]
+    return [(run.origin, run.last) for run in state.agreed()]
 
 
 def test_a_view_begins_with_what_anybody_holds_in_the_order_of_the_clocks() -> None:
@@ -241,7 +241,7 @@ def test_members_that_a_message_is_not_for_never_see_it() -> None:
         heard.add(target)
         answer = Outbox()
         processes[target].receive(source, [decode_body(body_of(pdu))], 0, answer)
-        delivered += [(target, each.message.payload) for each in answer.addressed]
+        delivered += [(target, payload) for each in answer.addressed for payload in each.run.segment.payloads()]
         under_way += [(target, each, word) for to, word in answer.sends for each in to]
     assert delivered == [(2, b"for c")]
     assert heard == {0, 2}
@@ -250,7 +250,7 @@ def test_members_that_a_message_is_not_for_never_see_it() -> None:
 def test_words_of_parcels_mean_nothing_where_messages_go_to_everybody() -> None:
     plain = DaisyProcess(0, tree_of(DaisyTable(processes=NAMES), NAMES.index))
     out = Outbox()
-    word = Parcel(Batch(1, 1, 1, [1] * 16, 0, Segment.pack(pack([Clocked(1, 1, b"", (0,), 1)]))), 0)
+    word = Parcel(Batch(1, 1, 1, [1] * 16, 0, Segment.pack([pack(Clocked(1, 1, b"", (0,), 1))])), 0)
     plain.receive(1, [DaisyFrame(0, 0, word), DaisyFrame(0, 0, Standing(1, 1, 1))], 0, out)
     assert not out.addressed
     assert not out.sends

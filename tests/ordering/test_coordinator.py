@@ -35,8 +35,8 @@ def test_the_coordinator_passes_on_in_the_order_in_which_it_received_and_sent() 
     coordinator.send(OTHER, message(2), onward)
     coordinator.receive(MEMBER, Hop(0, COORDINATOR, (), message(3)), ready, onward, [])
     coordinator.receive(MEMBER, Hop(0, OTHER, (), message(4)), ready, onward, [])
-    assert [(rank, hop.message.seq) for rank, hop in onward] == [(OTHER, 1), (OTHER, 2), (OTHER, 4)]
-    assert [hop.message.seq for hop in ready] == [3]
+    assert [(rank, hop.run.last) for rank, hop in onward] == [(OTHER, 1), (OTHER, 2), (OTHER, 4)]
+    assert [hop.run.last for hop in ready] == [3]
 
 
 @pytest.mark.parametrize(

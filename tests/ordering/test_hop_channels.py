@@ -43,7 +43,7 @@ def test_what_one_step_has_for_a_peer_goes_as_one_frame() -> None:
 def test_no_frame_is_larger_than_others_can_take() -> None:
     frames = sent(PeerChannels(HOPS, RETRY), *(hop(seq) for seq in range(2 * FRAME_HOPS + 1)))
     assert [len(frame.hops) for frame in frames] == [FRAME_HOPS, FRAME_HOPS, 1]
-    assert [each.message.seq for frame in frames for each in frame.hops] == list(range(2 * FRAME_HOPS + 1))
+    assert [each.run.last for frame in frames for each in frame.hops] == list(range(2 * FRAME_HOPS + 1))
     frames = sent(PeerChannels(HOPS, RETRY), hop(1, FRAME_BYTES), hop(2, FRAME_BYTES), hop(3, 1), hop(4, 1))
     assert [len(frame.hops) for frame in frames] == [1, 1, 2]
 
@@ -127,7 +127,7 @@ def test_every_hop_arrives_once_and_in_order_whatever_the_network_does(seed: int
         elif under_way:
             channels, pdu = under_way.pop(rng.randrange(len(under_way)))
             if isinstance(pdu, HopFrame):
-                arrived += [each.message.seq for each in channels.accept(PEER, pdu)]
+                arrived += [each.run.last for each in channels.accept(PEER, pdu)]
             elif isinstance(pdu, HopAck):
                 channels.acknowledge(PEER, pdu, now, Outbox())
             step(channels)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from isthmus.core.message import Addressed
+from isthmus.core.message import Addressed, Several
 from isthmus.core.wire.clusters import Hop
 from isthmus.ordering.addressed.delivery import Onward
 from isthmus.ordering.addressed.rst import RstDelivery
@@ -93,6 +93,21 @@ def test_the_later_row_is_the_maximum_of_both(seed: int) -> None:
             assert [list(row) for row in under_way[-1][2].rows] == under_way[-1][3]
             entries[sender][sender][target] += 1
         assert [[list(row) for row in each.sent] for each in rows] == entries
+
+
+def test_a_run_counts_with_all_its_messages() -> None:
+    """It is delivered whole, and what follows from it waits for all of it."""
+    a, b, c = members(3)
+    onward: Onward = []
+    a.send(2, Addressed(0, 3, Several(3, b"abc"), (2,)), onward)
+    (_, run), to_b = *onward, sent(a, 1)
+    assert [row[2] for row in to_b.rows] == [3, 0, 0]
+    received(b, 0, to_b)
+    effect = sent(b, 2)
+    assert received(c, 1, effect) == []
+    assert [(held.awaited, held.number) for held in c.waiting()] == [(0, 3)]
+    assert received(c, 0, run) == [run, effect]
+    assert c.delivered == [3, 1, 0]
 
 
 def test_matrices_share_their_rows() -> None:

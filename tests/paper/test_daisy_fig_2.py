@@ -60,8 +60,9 @@ class Figure:
             self.world.step(host, endpoint.send, (target,), [payload])
 
     def on_addressed(self, host: Host, delivered: AddressedDelivery) -> None:
-        self.delivered.append((host.id, delivered.message.payload))
-        if delivered.message.payload == b"m2":
+        (payload,) = delivered.run.segment.payloads()
+        self.delivered.append((host.id, payload))
+        if payload == b"m2":
             self.world.at(self.world.now, self.write, PC, PB, b"m3")
 
 

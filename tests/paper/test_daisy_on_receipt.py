@@ -58,10 +58,10 @@ class Wires:
     def listed(self, source: int, target: int) -> list[list[bytes] | None]:
         """The lists under way among servers; None is the word that there is none yet."""
         states = [each.pdu for each in self.under_way[source, target] if isinstance(each.pdu, SeatState)]
-        return [sorted(entry.payload for entry in each.entries) if each.complete else None for each in states]
+        return [sorted(entry.segment.data for entry in each.entries) if each.complete else None for each in states]
 
     def _carry(self, source: int, out: Outbox) -> None:
-        self.delivered += [(NAMES[source], each.message.payload) for each in out.addressed]
+        self.delivered += [(NAMES[source], each.run.segment.data) for each in out.addressed]
         for destinations, frame in out.sends:
             assert isinstance(frame, DaisyFrame)
             for target in destinations:
@@ -94,7 +94,7 @@ def test_a_server_forwards_what_is_not_deliverable_among_servers_into_its_group(
     wires.arrive_all(but=(A2, A1))
     group = wires.processes[C2].local
     assert isinstance(group, EarlyLocalGroup)
-    assert [message.payload for message in group.ahead.values()] == [b"effect"]
+    assert [run.segment.data for run in group.ahead.values()] == [b"effect"]
     assert ("c2", b"effect") not in wires.delivered
     wires.arrive_all()
     assert [payload for name, payload in wires.delivered if name == "c2"] == [b"cause", b"effect"]
@@ -117,14 +117,13 @@ def test_a_message_that_waits_for_another_that_is_not_for_its_group_is_delivered
 def test_a_message_carries_one_vector_for_each_group_that_it_was_in() -> None:
     """ "this requires the message to carry one vector for each group it traverses in" """
     (batch,) = overtaken("on-receipt").batches(A1, C1)
-    (packed,) = batch.segment
-    _, way = unpack_with(packed)
+    ((_, way),) = unpack_with(batch.segment)
     assert isinstance(way, Causes)
     assert way.group == [0, 1, 0]  # of a: the first message of a2, which a3 had and the server has not
     assert batch.stamp == [0, 0, 0]  # of the servers' group: nothing has come from others
     (plain,) = overtaken_in_order().batches(A1, C1)
-    (packed,) = plain.segment
-    assert (len(plain.stamp), unpack_with(packed)[1]) == (3, None)
+    ((_, none),) = unpack_with(plain.segment)
+    assert (len(plain.stamp), none) == (3, None)
 
 
 def test_a_holder_tells_what_it_has_when_its_group_has_delivered_what_it_forwarded() -> None:

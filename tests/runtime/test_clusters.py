@@ -14,7 +14,7 @@ from runtime_support import PATIENCE, end_apart, run_test, soon, until
 
 from isthmus.core.ids import MILLISECOND, ProcessId
 from isthmus.core.message import Addressed
-from isthmus.core.segment import MAX_PAYLOAD
+from isthmus.core.segment import MAX_PAYLOAD, Opened
 from isthmus.hierarchy.clusters.process import ClusterSettings
 from isthmus.runtime.host import SystemHost
 from isthmus.runtime.problems import NotAccepting
@@ -43,8 +43,8 @@ class Shop:
         self.ids = dict(zip(system.members, self.slots, strict=True))
         self._listeners = listeners
         self.drivers: dict[ProcessId, ClusterDriver] = {}
-        self.delivered: dict[ProcessId, list[Addressed]] = {slot: [] for slot in self.slots}
-        self.on_message: Callable[[ProcessId, Addressed], None] = lambda process, message: None
+        self.delivered: dict[ProcessId, list[Opened]] = {slot: [] for slot in self.slots}
+        self.on_message: Callable[[ProcessId, Opened], None] = lambda process, message: None
 
     async def start(self) -> None:
         starting = [
@@ -54,9 +54,10 @@ class Shop:
         self.drivers = dict(zip(self.slots, await asyncio.gather(*starting), strict=True))
 
     def _taker(self, slot: ProcessId) -> Callable[[Addressed], None]:
-        def take(message: Addressed) -> None:
-            self.delivered[slot].append(message)
-            self.on_message(slot, message)
+        def take(run: Addressed) -> None:
+            for message in run.segment:
+                self.delivered[slot].append(message)
+                self.on_message(slot, message)
 
         return take
 
@@ -68,12 +69,10 @@ class Shop:
         rng = Random(7)
         answers: set[asyncio.Task[int]] = set()
 
-        def answer(process: ProcessId, message: Addressed) -> None:
-            depth, named = message.payload[0], message.payload[1]
+        def answer(process: ProcessId, message: Opened) -> None:
+            origin, _, (depth, named) = message
             if depth and rng.random() < 0.7:
-                answers.add(
-                    asyncio.ensure_future(self.drivers[process].send(named, bytes((depth - 1, message.origin))))
-                )
+                answers.add(asyncio.ensure_future(self.drivers[process].send(named, bytes((depth - 1, origin)))))
 
         async def talk(process: ProcessId) -> None:
             before = rng.choice(self.slots)
@@ -179,7 +178,7 @@ def test_a_sender_waits_for_credit_and_is_refused_when_the_system_ends() -> None
             await late[-1]
         assert await closing == []
         await asyncio.gather(*late, return_exceptions=True)
-        delivered = [message.seq for message in shop.delivered[c3]]
+        delivered = [seq for _, seq, _ in shop.delivered[c3]]
         assert delivered == list(range(1, a2.accepted + 1)), "what was accepted arrives, and nothing else"
 
     run_test(main())

@@ -103,7 +103,7 @@ def test_a_server_that_is_cut_off_is_replaced_and_what_it_had_is_seen_through(tm
         await shop.drivers[heir].send([shop.slots[-1]], b"after")
         (left,) = await shop.close()
         assert left == "shop/a1: it stopped: by the test"
-        assert shop.delivered[shop.slots[-1]][-1].payload == b"after"
+        assert shop.delivered[shop.slots[-1]][-1].segment.data == b"after"
         assert shop.sites[0].describe(heir) == "a, topmost"
 
     run_test(main())
@@ -127,6 +127,6 @@ def test_a_sender_waits_for_credit_and_is_refused_when_the_daisy_ends() -> None:
         with pytest.raises(NotAccepting):
             await sends[-1]
         assert await closing == []
-        assert [message.seq for message in shop.delivered[last]] == list(range(1, WINDOW + 1))
+        assert [seq for run in shop.delivered[last] for _, seq in run.segment.ids()] == list(range(1, WINDOW + 1))
 
     run_test(main())

@@ -91,7 +91,7 @@ def test_in_a_star_only_the_server_multicasts_and_headers_are_one_number() -> No
             batches.append(frame.pdu)
         answer = Outbox()
         processes[target].receive(source, [frame], 0, answer)
-        delivered += [(target, each.message.payload) for each in answer.addressed]
+        delivered += [(target, each.run.segment.data) for each in answer.addressed]
         under_way += [(target, each, pdu) for destinations, pdu in answer.sends for each in destinations]
     assert delivered == [(1, b"through the server")]
     assert [(batch.sender, batch.stamp) for batch in batches] == [(0, []), (0, [])]

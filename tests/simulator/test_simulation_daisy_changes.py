@@ -52,7 +52,7 @@ class Table:
         return sorted({process.local.view.members for process in self.processes.values()})
 
     def _carry_out(self, owner: ProcessId, out: Outbox) -> None:
-        self.delivered[owner] += [each.message.payload for each in out.addressed]
+        self.delivered[owner] += [each.run.segment.data for each in out.addressed]
         self._under_way += [(owner, each, pdu) for destinations, pdu in out.sends for each in destinations]
         if out.stopped:
             self.stopped[owner] = out.stopped

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec import Meta, Struct
 
-from isthmus.core.message import Batch
+from isthmus.core.message import Addressed, Batch, runs_of
 from isthmus.core.segment import Segment
 from isthmus.core.wire.group import (
     Accept,
@@ -117,6 +117,11 @@ def values(kind: Any, meta: Meta | None = None) -> SearchStrategy[Any]:
         return st.builds(Epoch, *[integers(Meta(ge=0, le=1 << 62))] * len(Epoch._fields))
     assert issubclass(kind, Struct), f"no strategy for a field of type {kind}"
     hints = get_type_hints(kind, include_extras=True)
+    if issubclass(kind, Addressed):
+        payloads = st.lists(st.binary(max_size=LONGEST), min_size=1, max_size=LONGEST)
+        rest = (values(hints[name]) for name in kind.__struct_fields__[3:])
+        contents = st.builds(lambda first, payloads: next(runs_of(first, payloads)), st.integers(0, 99), payloads)
+        return st.builds(lambda origin, run, *rest: kind(origin, *run, *rest), NUMBERS, contents, *rest)
     return st.builds(kind, *(values(hints[name]) for name in kind.__struct_fields__))
 
 

@@ -83,7 +83,7 @@ def test_a_hold_says_what_it_waits_for() -> None:
 
 
 def test_what_is_carried_names_the_link_or_else_the_next_process() -> None:
-    carried = Segment.of(LETTER.origin, LETTER.seq, [LETTER.payload])
+    carried = LETTER.segment
     rows = Recorded().step(carried=[Carried("transfer", 3, carried), Carried("transfer", 0, carried, 1)])
     assert [row.peer for row in rows] == ["link 3", "madrid/p2"]
 

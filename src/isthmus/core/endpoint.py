@@ -49,9 +49,9 @@ class Hold(NamedTuple):
 
 
 class AddressedDelivery(NamedTuple):
-    """A delivery of a message that is for some processes only. `hop` is what brought it; None if it was sent here."""
+    """A delivery of messages that are for some processes only. `hop` is what brought them; None if they are own."""
 
-    message: Addressed
+    run: Addressed
     hop: Hop | Batch | None
 
 

@@ -125,6 +125,14 @@ class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fi
         )
 
     @classmethod
+    def run(cls, origin: ProcessId, last: int, count: int, lengths: bytes, data: bytes) -> Segment:
+        """One run, up to number `last`, of payloads that are back to back already; of one size without `lengths`."""
+        size = 0 if lengths else len(data) // max(1, count)
+        if min(origin, last, count) < 0 or max(origin, last) > _MAX_NUMBER or size > _MAX_LENGTH:
+            raise ValueError("a run is out of bounds")
+        return cls(_RUN.pack(origin), _RUN.pack(last), _COUNT.pack(count), size, lengths, data)
+
+    @classmethod
     def pack(cls, messages: Sequence[Opened]) -> Segment:
         """Messages of whatever origins, in this order, for those who have them one by one."""
         if not messages:
@@ -395,6 +403,13 @@ def segments_of(origin: ProcessId, first: int, payloads: Sequence[bytes]) -> lis
         Segment.of(origin, first + start, payloads[start : start + MAX_SEGMENT_MESSAGES])
         for start in range(0, len(payloads), MAX_SEGMENT_MESSAGES)
     ]
+
+
+def portions(segments: Iterable[Segment], size: int) -> Iterator[Segment]:
+    """The same messages in segments of at most so many bytes, unless one message alone has more."""
+    waiting = deque(segments)
+    while waiting:
+        yield take(waiting, MAX_SEGMENT_MESSAGES, size, size)
 
 
 def pack_all(messages: Sequence[Opened]) -> list[Segment]:

@@ -86,7 +86,7 @@ class ClusterWorld(AddressedWorld[MessageRelay, Hop]):
             if own is not None:
                 out.addressed.append(own)
         machine.invariants()
-        delivered = tuple(each.message.seq - 1 for each in out.addressed)
+        delivered = tuple(each.run.last - 1 for each in out.addressed)
         relayed = tuple(seq - 1 for each in out.carried for _, seq in each.segment.ids())
         return ProcessReaction(self._keep(place, machine), delivered, relayed, tuple(hops))
 
@@ -100,7 +100,7 @@ class ClusterWorld(AddressedWorld[MessageRelay, Hop]):
             judge.leaves(item.cluster, process, number)
         super()._judge_arrival(judge, place, item, reaction)
         for number in reaction.relayed:
-            onward = next(each for _, each in reaction.items if each.message.seq == number + 1)
+            onward = next(each for _, each in reaction.items if each.run.last == number + 1)
             judge.replays(item.cluster, onward.cluster, process, number)
             judge.enters(onward.cluster, process, number)
 
@@ -112,7 +112,7 @@ class ClusterWorld(AddressedWorld[MessageRelay, Hop]):
 
     def _words(self, source: ProcessId, item: Hop) -> str:
         inside = self.tree.clusters[item.cluster].name or "the topmost cluster"
-        return f"{self.text(item.message.seq - 1)} from {self.name(source)} in {inside}"
+        return f"{self.text(item.run.last - 1)} from {self.name(source)} in {inside}"
 
     def _rest(self, item: Hop, reaction: ProcessReaction) -> list[str]:
         passed = len(reaction.items) - len(reaction.relayed)

@@ -42,7 +42,7 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
         items = tuple((peer, body_of(pdu)) for destinations, pdu in out.sends for peer in destinations)
         return ProcessReaction(
             self._keep(place, machine),
-            tuple(each.message.payload[0] for each in out.addressed),
+            tuple(payload[0] for each in out.addressed for payload in each.run.segment.payloads()),
             tuple(payload[0] for each in out.carried for payload in each.segment.payloads()),
             items,
         )
@@ -54,8 +54,8 @@ class DaisyWorld(AddressedWorld[DaisyProcess, bytes]):
         what = type(frame.pdu).__name__.lower()
         pdu = frame.pdu.batch if isinstance(frame.pdu, Parcel) else frame.pdu
         if isinstance(pdu, Batch):
-            found = [unpack(packed) for packed in pdu.segment]
-            what = ", ".join(self.text(message.payload[0]) for message in found if message is not None) or what
+            payloads = [payload for run in unpack(pdu.segment) for payload in run.segment.payloads()]
+            what = ", ".join(self.text(payload[0]) for payload in payloads) or what
         return f"{what} from {self.name(source)} in {inside}"
 
     def _rest(self, item: bytes, reaction: ProcessReaction) -> list[str]:

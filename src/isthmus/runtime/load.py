@@ -101,15 +101,16 @@ class Conversation:
     def start(self, process: ProcessId, listener: socket) -> Coroutine[Any, Any, AddressedDriver[Any]]:
         return self.site.start(process, listener, partial(self.take, process))
 
-    def take(self, here: ProcessId, message: Addressed) -> None:
-        self.delivered[here] += 1
+    def take(self, here: ProcessId, run: Addressed) -> None:
+        self.delivered[here] += run.segment.messages
         # One answer for every two messages, whatever the number of those who get them: else it would never end.
-        chance = ANSWERED / len(message.destinations)
-        if self._size is not None and len(message.payload) >= 2 and self._rng.random() < chance:
-            named = int.from_bytes(message.payload[:2], "big")
-            task = asyncio.ensure_future(self._answer(here, named, self._size))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
+        chance = ANSWERED / len(run.destinations)
+        for payload in run.segment.payloads():
+            if self._size is not None and len(payload) >= 2 and self._rng.random() < chance:
+                named = int.from_bytes(payload[:2], "big")
+                task = asyncio.ensure_future(self._answer(here, named, self._size))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
 
     def sending(self, driver: AddressedDriver[Any], load: LoadPlan) -> Coroutine[Any, Any, None]:
         self._size = load.size

@@ -15,7 +15,7 @@ from isthmus.core.codec import body_of
 from isthmus.core.endpoint import AddressedDelivery, Destinations, Outbox, View
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.segment import EMPTY, Segment, segments_of
+from isthmus.core.segment import EMPTY, segments_of
 from isthmus.trace.writer import ProcessLog
 
 Beginning: TypeAlias = Literal["start", "join"]
@@ -77,13 +77,13 @@ class Recorder:
         self._log.event("view", now, peer=str(view.number), destinations=self._named(view.members))
 
     def _delivered(self, delivered: AddressedDelivery, now: Nanos) -> None:
-        message, hop = delivered
+        run, hop = delivered
         if isinstance(hop, Batch):
             ordering = _ordering_bytes(hop)
         else:
-            ordering = 0 if hop is None else len(body_of(hop)) - len(message.payload)
-        segment = Segment.of(message.origin, message.seq, (message.payload,))
-        self._log.messages("deliver", now, segment, ordering, destinations=self._named(message.destinations))
+            ordering = 0 if hop is None else len(body_of(hop)) - run.segment.payload_bytes
+        share = ordering // run.segment.messages
+        self._log.messages("deliver", now, run.segment, share, destinations=self._named(run.destinations))
 
     def _named(self, processes: Sequence[ProcessId]) -> tuple[str, ...]:
         return tuple([str(self._log.names.name(each)) for each in processes])

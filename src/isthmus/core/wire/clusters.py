@@ -15,12 +15,12 @@ Matrix = Annotated[tuple[Row, ...], Meta(max_length=MAX_MEMBERS)]
 
 
 class Hop(WirePdu, frozen=True):
-    """A message within one cluster, for the member of rank `target`. `rows` is all its ordering information."""
+    """A run within one cluster, for the member of rank `target`. `rows` is all its ordering information."""
 
     cluster: Number
     target: Number
     rows: Matrix
-    message: Addressed
+    run: Addressed
 
 
 class HopFrame(WirePdu, frozen=True, tag="hops"):

@@ -17,8 +17,7 @@ from msgspec import Struct
 from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import MILLISECOND, Nanos, ProcessId
-from isthmus.core.message import Addressed, Batch
-from isthmus.core.segment import Segment
+from isthmus.core.message import Addressed, Batch, runs_of
 from isthmus.core.wire.clusters import Hop, HopAck, HopFrame
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.tree import Cluster, ClusterPlace, Hierarchy
@@ -53,18 +52,18 @@ class MessageRelay:
         }
         self._next: dict[ProcessId, ClusterPlace] = {}
 
-    def send(self, message: Addressed, hops: Hops) -> AddressedDelivery | None:
-        """A message of this process. One to itself is delivered at once, and enters no cluster."""
-        if message.destinations[0] == self.id:
-            return AddressedDelivery(message, None)
-        self._forward(message, hops)
+    def send(self, run: Addressed, hops: Hops) -> AddressedDelivery | None:
+        """A run of this process. One to itself is delivered at once, and enters no cluster."""
+        if run.destinations[0] == self.id:
+            return AddressedDelivery(run, None)
+        self._forward(run, hops)
         return None
 
     def accepts(self, peer: ProcessId, hop: Hop) -> bool:
         """Whether a peer can have sent this: in a cluster that both are in, by the rules of its delivery."""
         delivery = self.deliveries.get(hop.cluster)
         sender = self.tree.rank(hop.cluster, peer) if delivery is not None else None
-        known = len(hop.message.destinations) == 1 and hop.message.destinations[0] in self.tree.home
+        known = len(hop.run.destinations) == 1 and hop.run.destinations[0] in self.tree.home
         return delivery is not None and sender is not None and known and delivery.accepts(sender, hop)
 
     def receive(self, peer: ProcessId, hop: Hop, out: Outbox, hops: Hops) -> None:
@@ -82,22 +81,22 @@ class MessageRelay:
             self._hand_up(delivered, out, hops)
 
     def _hand_up(self, hop: Hop, out: Outbox, hops: Hops) -> None:
-        """Take a hop that a cluster's delivery released: deliver its message, or send it on into the next cluster."""
-        message = hop.message
-        if message.destinations[0] == self.id:
-            out.addressed.append(AddressedDelivery(message, hop))
+        """Take a hop that a cluster's delivery released: deliver its run, or send it on into the next cluster."""
+        run = hop.run
+        if run.destinations[0] == self.id:
+            out.addressed.append(AddressedDelivery(run, hop))
             return
-        following = self._forward(message, hops)
-        out.carried.append(Carried("transfer", 0, _segment_of(message), following))
+        following = self._forward(run, hops)
+        out.carried.append(Carried("transfer", 0, run.segment, following))
 
-    def _forward(self, message: Addressed, hops: Hops) -> ProcessId:
-        """Send a message on through the delivery of the next cluster. Returns the member to whom it goes there."""
-        destination = message.destinations[0]
+    def _forward(self, run: Addressed, hops: Hops) -> ProcessId:
+        """Send a run on through the delivery of the next cluster. Returns the member to whom it goes there."""
+        destination = run.destinations[0]
         place = self._next.get(destination)
         if place is None:
             place = self._next[destination] = self.tree.next_hop(self.id, destination)
         onward: Onward = []
-        self.deliveries[place.cluster].send(place.rank, message, onward)
+        self.deliveries[place.cluster].send(place.rank, run, onward)
         self._name_peers(place.cluster, onward, hops)
         return self.tree.clusters[place.cluster].members[place.rank]
 
@@ -113,8 +112,8 @@ class MessageRelay:
 
     def _hold(self, held: Held) -> Hold:
         members = self.tree.clusters[held.hop.cluster].members
-        message = held.hop.message
-        unit = Batch(0, members[held.sender], message.seq, [], 0, _segment_of(message))
+        run = held.hop.run
+        unit = Batch(0, members[held.sender], run.last, [], 0, run.segment)
         return Hold(unit, "delivered", members[held.awaited], held.number, "message")
 
     def invariants(self) -> None:
@@ -165,8 +164,8 @@ class ClusterProcess:
         first = self._last_seq + 1
         self._last_seq += len(payloads)
         hops: Hops = []
-        for seq, payload in enumerate(payloads, first):
-            own = self.relay.send(Addressed(self.id, seq, payload, (destination,)), hops)
+        for last, content in runs_of(first, payloads):
+            own = self.relay.send(Addressed(self.id, last, content, (destination,)), hops)
             if own is not None:
                 out.addressed.append(own)
         self.channels.send(hops, now, out)
@@ -215,7 +214,3 @@ class ClusterProcess:
 
     def snapshot(self) -> Hashable:
         return (self.relay.snapshot(), freeze(self.channels), self._last_seq)
-
-
-def _segment_of(message: Addressed) -> Segment:
-    return Segment.of(message.origin, message.seq, (message.payload,))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from isthmus.core.endpoint import Carried, Hold, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
-from isthmus.core.segment import Opened, Segment, pack_all
+from isthmus.core.segment import Segment, pack_all
 from isthmus.hierarchy.daisy.early_orders import ReceiptOrder, SeatOrder
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup
 from isthmus.hierarchy.daisy.record import (
@@ -24,10 +24,7 @@ from isthmus.hierarchy.daisy.record import (
     WHOLE,
     Causes,
     Place,
-    id_of,
     pack,
-    pack_with,
-    segment_of,
     unpack_with,
 )
 from isthmus.hierarchy.daisy.servers import ServersGroup
@@ -64,17 +61,17 @@ class EarlyLocalGroup(LocalGroup):
 
     # Up
 
-    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+    def send(self, runs: Sequence[Clocked], now: Nanos) -> None:
         """Multicast own messages, and with those that go beyond the group what they follow from."""
         packed = []
-        for message in messages:
-            self._offered[message.origin] = message.seq
-            if not self.goes_beyond(message):
-                packed += pack([message])
+        for run in runs:
+            self._offered[run.origin] = run.last
+            if not self.goes_beyond(run):
+                packed.append(pack(run))
                 continue
             vector = [self.outgoing.get(member, 0) for member in self.members]
-            packed.append(pack_with(message, Causes(vector, self.heard_in, self.heard.copy())))
-            self.outgoing[self.id] = message.seq
+            packed.append(pack(run, Causes(vector, self.heard_in, self.heard.copy())))
+            self.outgoing[self.id] = run.last
         self.member.relay(pack_all(packed), now, self.inner)
 
     def on_receipt(self) -> Iterator[tuple[Clocked, Causes]]:
@@ -82,22 +79,21 @@ class EarlyLocalGroup(LocalGroup):
         order = self.member.order
         assert isinstance(order, ReceiptOrder)
         for batch in order.take():
-            for packed in batch.segment:
-                message, way = unpack_with(packed)
-                if message is not None and isinstance(way, Causes) and self.tree.is_below(self.number, message.origin):
-                    yield message, way
+            for run, way in unpack_with(batch.segment):
+                if isinstance(way, Causes) and self.tree.is_below(self.number, run.origin):
+                    yield run, way
 
     # Down
 
     def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered, when this one has delivered of its own what that one had."""
         for arrival in arrivals:
-            self._offered[arrival.message.origin] = arrival.message.seq
+            self._offered[arrival.run.origin] = arrival.run.last
             awaited = [MessageId(each, above.get(each, 0)) for each in self.members]
             self._turns.append((arrival, [each for each in awaited if not self.record.has(each)]))
             self.take_turns(now)
             if self._turns:
-                self.send_ahead(arrival.message, now)
+                self.send_ahead(arrival.run, now)
 
     def take_turns(self, now: Nanos) -> bool:
         """Multicast what has waited for messages of this group. Says whether there was any."""
@@ -108,41 +104,46 @@ class EarlyLocalGroup(LocalGroup):
 
     def _multicast(self, arrival: Arrival, now: Nanos) -> None:
         """Multicast a message: in whole, or only by its id where everybody has it already."""
-        message, batch = arrival
+        run, batch = arrival
         place = NOWHERE if batch is None else Place(WHOLE, batch.view, batch.sender, batch.number)
-        each = id_of(message)
+        each = run.id
         if each in self.ahead or each in self._sent_ahead:
             self._sent_ahead.discard(each)
-            message = Clocked(message.origin, message.seq, b"", (), message.clock)
+            run = Clocked(run.origin, run.last, b"", (), run.clock)
             place = Place(NAMED, place.view, place.seat, place.number)
-        self.member.relay([Segment.pack([pack_with(message, place)])], now, self.inner)
+        self.member.relay([Segment.pack([pack(run, place)])], now, self.inner)
 
-    def send_ahead(self, message: Clocked, now: Nanos) -> None:
+    def send_ahead(self, run: Clocked, now: Nanos) -> None:
         """Multicast a message ahead of its turn: it has come to us before something that it waits for."""
-        if id_of(message) in self.ahead or id_of(message) in self._sent_ahead:
+        if run.id in self.ahead or run.id in self._sent_ahead:
             return
-        self._sent_ahead.add(id_of(message))
-        self.member.relay([Segment.pack([pack_with(message, Place(AHEAD, 0, 0, 0))])], now, self.inner)
+        self._sent_ahead.add(run.id)
+        self.member.relay([Segment.pack([pack(run, Place(AHEAD, 0, 0, 0))])], now, self.inner)
 
-    def _open(self, packed: Opened) -> Clocked | None:
-        message, way = unpack_with(packed)
-        if message is None:
-            return None
-        if not isinstance(way, Place):
-            if self.tree.is_below(self.number, message.origin) and self.goes_beyond(message):
-                self.outgoing[message.origin] = max(message.seq, self.outgoing.get(message.origin, 0))
-            return message
-        if way.stage == AHEAD:
-            if not self.record.has(id_of(message)):
-                self.ahead[id_of(message)] = message
-            return None
-        known = self.ahead.pop(id_of(message), None)
+    def _open(self, segment: Segment) -> Iterator[Clocked]:
+        for run, way in unpack_with(segment):
+            if not isinstance(way, Place):
+                if self.tree.is_below(self.number, run.origin) and self.goes_beyond(run):
+                    self.outgoing[run.origin] = max(run.last, self.outgoing.get(run.origin, 0))
+                yield run
+            elif way.stage == AHEAD:
+                if not self.record.has(run.id):
+                    self.ahead[run.id] = run
+            else:
+                known = self.ahead.pop(run.id, None)
+                self._hear(way)
+                if way.stage != NAMED:
+                    yield run
+                elif known is not None:
+                    yield known
+
+    def _hear(self, way: Place) -> None:
+        """Count a batch of the servers' group that has come down."""
         if way.view > self.heard_in:
             self.heard_in = way.view
             self.heard = [0] * len(self.heard)
         if way.view == self.heard_in and way.seat < len(self.heard):
             self.heard[way.seat] = max(way.number, self.heard[way.seat])
-        return known if way.stage == NAMED else message
 
 
 class EarlyServersGroup(ServersGroup):
@@ -172,17 +173,17 @@ class EarlyServersGroup(ServersGroup):
 
     # Streams
 
-    def forward(self, message: Clocked, causes: Causes, now: Nanos) -> bool:
+    def forward(self, run: Clocked, causes: Causes, now: Nanos) -> bool:
         """Multicast a message of the local group behind this seat. False if that was done before."""
-        origin, members = message.origin, self._local[self.seat]
-        if message.seq <= max(self._offered.get(origin, 0), self.floor.get(origin, 0)):
+        origin, members = run.origin, self._local[self.seat]
+        if run.last <= max(self._offered.get(origin, 0), self.floor.get(origin, 0)):
             return False
-        self._offered[origin] = message.seq
+        self._offered[origin] = run.last
         numbers = zip(members, causes.group, strict=False)
         vector = [number if number > self.floor.get(member, 0) else 0 for member, number in numbers]
         current = causes.view == self.view_number and len(causes.servers) == self.size
         stamp = causes.servers if current else [0] * self.size
-        self._multicast(Segment.pack([pack_with(message, Causes(vector, 0, []))]), stamp, now)
+        self._multicast(Segment.pack([pack(run, Causes(vector, 0, []))]), stamp, now)
         return True
 
     def too_early(self) -> Iterator[Clocked]:
@@ -192,7 +193,7 @@ class EarlyServersGroup(ServersGroup):
             yield from self._sound(batch)
 
     def _hand_over(self, seat: int, batch: Batch) -> None:
-        ids = [id_of(message) for message in self._sound(batch)]
+        ids = [run.id for run in self._sound(batch)]
         self._expect(seat, batch.number, [each for each in ids if not self.record.has(each)])
         ready: list[Batch] = []
         self.order.arrived(seat, batch, ready, self.holds)
@@ -220,7 +221,7 @@ class EarlyServersGroup(ServersGroup):
         """The local group has delivered all that we forwarded; these are not settled there. List what we have."""
         self.closing = False
         self.floor = dict(delivered)
-        everything = self.record.kept | {id_of(message): message for message in entries}
+        everything = self.record.kept | {run.id: run for run in entries}
         self._tell([*everything.values(), *self.pending], now)
 
 
@@ -239,13 +240,13 @@ def forward(levels: Sequence[LocalGroup | ServersGroup], now: Nanos, out: Outbox
         above.close(local.tell_up(), local.record.seen, now)
         moved = True
     if above.installed:
-        for message, causes in local.on_receipt():
-            if above.forward(message, causes, now):
-                out.carried.append(Carried("transfer", 0, segment_of(message), local.id))
+        for run, causes in local.on_receipt():
+            if above.forward(run, causes, now):
+                out.carried.append(Carried("transfer", 0, run.segment, local.id))
                 moved = True
-    for message in above.too_early():
-        inside = local.tree.is_below(local.number, message.origin)
-        if not inside and local.tree.goes_in(local.number, message.destinations) and not local.has(id_of(message)):
-            local.send_ahead(message, now)
+    for run in above.too_early():
+        inside = local.tree.is_below(local.number, run.origin)
+        if not inside and local.tree.goes_in(local.number, run.destinations) and not local.has(run.id):
+            local.send_ahead(run, now)
             moved = True
     return moved

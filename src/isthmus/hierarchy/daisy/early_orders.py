@@ -103,8 +103,7 @@ class SeatOrder(CausalOrder):
         return None
 
     def _causes(self, rank: int, batch: Batch) -> Iterator[tuple[ProcessId, int]]:
-        for packed in batch.segment:
-            _, way = unpack_with(packed)
+        for _, way in unpack_with(batch.segment):
             if isinstance(way, Causes):
                 yield from zip(self._behind[rank], way.group, strict=False)
 

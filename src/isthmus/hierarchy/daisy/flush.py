@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from isthmus.core.ids import MessageId, ProcessId
 from isthmus.core.message import Clocked
-from isthmus.hierarchy.daisy.record import id_of
 from isthmus.hierarchy.daisy.tree import NONE
 
 
@@ -39,12 +38,12 @@ def agree(
     """Work out from the lists of all seats what the view begins with. The order within a list makes no difference."""
     unsettled: dict[MessageId, Clocked] = {}
     others: dict[MessageId, Clocked] = {}
-    for seat, messages in ((NONE, above), *enumerate(states)):
-        for message in messages:
-            (unsettled if seat_of(message.origin) == seat else others)[id_of(message)] = message
-    settled = [message for each, message in sorted(others.items()) if each not in unsettled]
+    for seat, runs in ((NONE, above), *enumerate(states)):
+        for run in runs:
+            (unsettled if seat_of(run.origin) == seat else others)[run.id] = run
+    settled = [run for each, run in sorted(others.items()) if each not in unsettled]
     return FlushResult(sorted(unsettled.values(), key=by_clock), settled)
 
 
-def by_clock(message: Clocked) -> tuple[int, ProcessId, int]:
-    return message.clock, message.origin, message.seq
+def by_clock(run: Clocked) -> tuple[int, ProcessId, int]:
+    return run.clock, run.origin, run.last

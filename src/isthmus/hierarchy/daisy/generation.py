@@ -37,7 +37,6 @@ from isthmus.core.wire.group import Ack, GroupPdu
 from isthmus.hierarchy.daisy.early import EarlyLocalGroup, EarlyServersGroup, forward
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
 from isthmus.hierarchy.daisy.point import PointGroup
-from isthmus.hierarchy.daisy.record import id_of, segment_of
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import DaisyTree
 from isthmus.hierarchy.daisy.vouch import Vouching
@@ -101,12 +100,12 @@ class DaisyGeneration:
         """Messages to these processes of the tree, in order, with the numbers from `first` on."""
         assert destinations or self.tree.options.audience == "everybody", "a message for nobody"
         assert self.tree.knows(destinations), f"{destinations} are not all in this tree"
-        messages = []
+        runs = []
         for seq, payload in enumerate(payloads, first):
             self.clock += 1
-            messages.append(Clocked(self.id, seq, payload, destinations, self.clock))
-        self.unstable.update((id_of(message), message) for message in messages)
-        self.local.send(messages, now)
+            runs.append(Clocked(self.id, seq, payload, destinations, self.clock))
+        self.unstable.update((run.id, run) for run in runs)
+        self.local.send(runs, now)
         self._end_step(now, out)
 
     def end(self, seq: int, payload: bytes, now: Nanos, out: Outbox) -> None:
@@ -215,27 +214,27 @@ class DaisyGeneration:
 
     def _arrived(self, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
         """A group has delivered a message here. In this order: ourselves, the group below, the group above."""
-        message = arrival.message
-        if message.clock == LAST:
+        run = arrival.run
+        if run.clock == LAST:
             self.ending = True
             if place == 0:
-                self.ended_by = message
+                self.ended_by = run
         else:
-            self.clock = max(self.clock, message.clock)
+            self.clock = max(self.clock, run.clock)
         if place == 0:
-            if self.tree.is_for(self.id, message.destinations) and message.clock != LAST:
-                self._deliver(message, arrival.batch, out)
+            if self.tree.is_for(self.id, run.destinations) and run.clock != LAST:
+                self._deliver(run, arrival.batch, out)
         else:
             below = self.levels[place - 1]
-            foreign = not self.tree.is_below(below.number, message.origin)
-            if foreign and self.tree.goes_in(below.number, message.destinations) and not below.has(id_of(message)):
-                out.carried.append(Carried("transfer", 0, segment_of(message), self.id))
+            foreign = not self.tree.is_below(below.number, run.origin)
+            if foreign and self.tree.goes_in(below.number, run.destinations) and not below.has(run.id):
+                out.carried.append(Carried("transfer", 0, run.segment, self.id))
                 self._down.append(arrival)
         if place + 1 < len(self.levels) and not (self._early and place == 0):
             here = self.levels[place]
-            if self.tree.is_below(here.number, message.origin) and here.goes_beyond(message):
-                out.carried.append(Carried("transfer", 0, segment_of(message), self.id))
-                self._up.append(message)
+            if self.tree.is_below(here.number, run.origin) and here.goes_beyond(run):
+                out.carried.append(Carried("transfer", 0, run.segment, self.id))
+                self._up.append(run)
 
     def _pass_on(self, place: int, now: Nanos) -> None:
         """Multicast in the groups next to this one what it has delivered, in as few batches as will do.
@@ -253,16 +252,14 @@ class DaisyGeneration:
             assert isinstance(above, ServersGroup)
             above.send(up, now)
 
-    def _deliver(self, message: Clocked, batch: Batch | None, out: Outbox) -> None:
+    def _deliver(self, run: Clocked, batch: Batch | None, out: Outbox) -> None:
         """Deliver to the application. Messages for everybody are batches of their origin, among views, as in groups."""
-        if message.destinations:
-            out.addressed.append(AddressedDelivery(message, batch))
+        if run.destinations:
+            out.addressed.append(AddressedDelivery(run, batch))
         else:
             assert batch is not None, "a local group delivers batches"
-            number = message.seq
-            out.deliveries.append(
-                Batch(batch.view, message.origin, number, batch.stamp, batch.safe, segment_of(message))
-            )
+            number = run.last
+            out.deliveries.append(Batch(batch.view, run.origin, number, batch.stamp, batch.safe, run.segment))
 
     # Servers
 
@@ -316,10 +313,10 @@ class DaisyGeneration:
 
     def _see_through(self, out: Outbox) -> None:
         """Carry word of what is stable up (everybody below has it) and down (it is stable above)."""
-        for message in self.local.confirmed():
-            if self.local.is_settled(message):
-                out.settled.append(message)
-            own = self.unstable.get(message)
+        for run in self.local.confirmed():
+            if self.local.is_settled(run):
+                out.settled.append(run)
+            own = self.unstable.get(run)
             if own is not None and not self.local.goes_beyond(own):
                 self._stable(own, out)
         for place in range(1, len(self.levels)):
@@ -329,7 +326,7 @@ class DaisyGeneration:
                 del self.levels[place:]
                 break
             below = self.levels[place - 1]
-            level.report(lambda message, below=below: self._is_below(below, message))  # type: ignore[misc]
+            level.report(lambda run, below=below: self._is_below(below, run))  # type: ignore[misc]
             news = level.settle_own()
             if news:
                 self._settled(place - 1, news, out)
@@ -340,15 +337,15 @@ class DaisyGeneration:
             level, above = self.levels[place], self.levels[place + 1]
             self._settled(place, [each for each in level.unsettled() if above.is_settled(each)], out)
 
-    def _is_below(self, below: LocalGroup | ServersGroup, message: Clocked) -> bool:
+    def _is_below(self, below: LocalGroup | ServersGroup, run: Clocked) -> bool:
         """Whether everybody below a seat has what it is to have of this."""
-        concerned = self.tree.is_below(below.number, message.origin)
-        concerned = concerned or self.tree.goes_in(below.number, message.destinations)
-        return not concerned or below.everybody_has(id_of(message))
+        concerned = self.tree.is_below(below.number, run.origin)
+        concerned = concerned or self.tree.goes_in(below.number, run.destinations)
+        return not concerned or below.everybody_has(run.id)
 
-    def _settled(self, place: int, messages: list[MessageId], out: Outbox) -> None:
+    def _settled(self, place: int, runs: list[MessageId], out: Outbox) -> None:
         """Note messages that are stable beyond a group, and so also beyond all groups below it that we are in."""
-        news = self.levels[place].settle(messages)
+        news = self.levels[place].settle(runs)
         if place and news:
             self._settled(place - 1, news, out)
         elif not place:
@@ -357,9 +354,9 @@ class DaisyGeneration:
                 if each in self.unstable:
                     self._stable(self.unstable[each], out)
 
-    def _stable(self, message: Clocked, out: Outbox) -> None:
-        del self.unstable[id_of(message)]
-        out.stable.append(Batch(0, self.id, message.seq, [], 0, segment_of(message)))
+    def _stable(self, run: Clocked, out: Outbox) -> None:
+        del self.unstable[run.id]
+        out.stable.append(Batch(0, self.id, run.last, [], 0, run.segment))
 
     def _ask(self, out: Outbox) -> None:
         """Ask the servers of groups that we are not the server of what has become of what we keep."""
@@ -429,7 +426,7 @@ class DaisyGeneration:
         """Whether everybody is known to have the last message."""
         if self.ended_by is None:
             return False
-        last = id_of(self.ended_by)
+        last = self.ended_by.id
         return self.local.is_settled(last) and self.local.everybody_has(last)
 
     # The cold path

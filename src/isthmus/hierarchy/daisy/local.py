@@ -19,11 +19,11 @@ from msgspec import structs
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
-from isthmus.core.segment import Opened, Segment, pack_all
+from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import Offered, PointPdu
 from isthmus.core.wire.group import GroupPdu
 from isthmus.hierarchy.daisy.pieces import fill_frame
-from isthmus.hierarchy.daisy.record import GroupRecord, id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, pack, pack_runs, unpack
 from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
@@ -34,7 +34,7 @@ from isthmus.ordering.orders.fifo import FifoOrder
 class Arrival(NamedTuple):
     """A message that a group has just delivered here, for the first time, and the batch that brought it."""
 
-    message: Clocked
+    run: Clocked
     batch: Batch | None
 
 
@@ -94,37 +94,37 @@ class LocalGroup:
         waiting = self.member.window.pending or self.through_server or self._under_way
         return not waiting and not any(self.unconfirmed.values())
 
-    def goes_beyond(self, message: Clocked) -> bool:
+    def goes_beyond(self, run: Clocked) -> bool:
         """Whether somebody outside this group has to do with it."""
-        inside = self.tree.is_below(self.number, message.origin)
-        return not inside or self.tree.goes_out(self.number, message.destinations)
+        inside = self.tree.is_below(self.number, run.origin)
+        return not inside or self.tree.goes_out(self.number, run.destinations)
 
-    def has(self, message: MessageId) -> bool:
-        return self.record.has(message) or message.seq <= self._offered.get(message.origin, 0)
+    def has(self, run: MessageId) -> bool:
+        return self.record.has(run) or run.seq <= self._offered.get(run.origin, 0)
 
-    def everybody_has(self, message: MessageId) -> bool:
+    def everybody_has(self, run: MessageId) -> bool:
         """Stable in this group: every live member has delivered it."""
-        return self.record.has(message) and message not in self._under_way
+        return self.record.has(run) and run not in self._under_way
 
-    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+    def send(self, runs: Sequence[Clocked], now: Nanos) -> None:
         """Multicast these. Their causes have been in this group, or were given to it before."""
         if self.tree.options.star and self.server != self.id:
-            self.through_server.extend(messages)
+            self.through_server.extend(runs)
             self.offer()
             return
-        for message in messages:
-            self._offered[message.origin] = message.seq
-        self.member.relay(pack_all(pack(messages)), now, self.inner)
+        for run in runs:
+            self._offered[run.origin] = run.last
+        self.member.relay(pack_runs(runs), now, self.inner)
 
     def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered; `above` are the latest of each origin there."""
-        self.send([arrival.message for arrival in arrivals], now)
+        self.send([arrival.run for arrival in arrivals], now)
 
     def offer(self) -> None:
         """In a star: give the server what the group has not had of ours. It comes again until the group has it."""
         if self.through_server and self.server is not None:
             after = self.record.seen.get(self.id, 0)
-            segment = Segment.pack(pack(fill_frame(iter(self.through_server))))
+            segment = Segment.pack([*map(pack, fill_frame(iter(self.through_server)))])
             self.words.append(((self.server,), Offered(after, segment)))
 
     def on_offer(self, source: ProcessId, offered: Offered, now: Nanos) -> None:
@@ -132,8 +132,7 @@ class LocalGroup:
         if self.server != self.id or source not in self.member.view.members or not self.tree.options.star:
             return
         latest = max(self.record.seen.get(source, 0), self._offered.get(source, 0))
-        found = [message for packed in offered.segment if (message := unpack(packed)) is not None]
-        taken = [message for message in found if message.origin == source and message.seq > latest]
+        taken = [run for run in unpack(offered.segment) if run.origin == source and run.last > latest]
         if taken and offered.after <= latest:
             self.send(taken, now)
 
@@ -142,21 +141,21 @@ class LocalGroup:
         if self.server != self.id:
             self.offer()
             return
-        messages = [each for each in self.through_server if not self.record.has(id_of(each))]
+        runs = [each for each in self.through_server if not self.record.has(each.id)]
         self.through_server.clear()
-        if messages:
-            self.send(messages, now)
+        if runs:
+            self.send(runs, now)
 
-    def is_settled(self, message: MessageId) -> bool:
+    def is_settled(self, run: MessageId) -> bool:
         """Whether nobody will ever need this message again."""
-        return self.record.is_settled(message)
+        return self.record.is_settled(run)
 
     def unsettled(self) -> list[MessageId]:
         """Messages that the server is to be asked about: whether they are stable beyond the group."""
         return list(self.record.kept)
 
-    def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
-        return self.record.settle(messages)
+    def settle(self, runs: Sequence[MessageId]) -> list[MessageId]:
+        return self.record.settle(runs)
 
     def tell_up(self) -> list[Clocked]:
         """What a server of this group brings along to the group above."""
@@ -184,23 +183,20 @@ class LocalGroup:
                 yield NewView(item.number)
                 continue
             first_time = []
-            for packed in item.segment:
-                message = self._open(packed)
-                if message is None or not self.tree.knows(message.destinations):
-                    continue
-                if self.record.add(message, self.goes_beyond(message)):
-                    first_time.append(message)
-                    while self.through_server and self.record.has(id_of(self.through_server[0])):
+            for run in self._open(item.segment):
+                if self.tree.knows(run.destinations) and self.record.add(run, self.goes_beyond(run)):
+                    first_time.append(run)
+                    while self.through_server and self.record.has(self.through_server[0].id):
                         self.through_server.popleft()
-            ids = [id_of(message) for message in first_time]
+            ids = [run.id for run in first_time]
             self._under_way.update(ids)
             self.unconfirmed.setdefault(item.sender, deque()).append((item.number, ids))
-            for message in first_time:
-                yield Arrival(message, item)
+            for run in first_time:
+                yield Arrival(run, item)
 
-    def _open(self, packed: Opened) -> Clocked | None:
-        """The message inside one that came over the group; None if it makes no sense or is not to be delivered."""
-        return unpack(packed)
+    def _open(self, segment: Segment) -> Iterator[Clocked]:
+        """The runs that came over the group and are to be delivered."""
+        return unpack(segment)
 
     def confirmed(self) -> list[MessageId]:
         """What has become stable within the group since the last time."""
@@ -218,8 +214,8 @@ class LocalGroup:
         for sender, waiting in self.unconfirmed.items():
             before = self.member.stability.mine.get(sender, 0)
             finished = before
-            for number, messages in waiting:
-                if any(each.seq > taken.get(each.origin, 0) for each in messages):
+            for number, runs in waiting:
+                if any(each.seq > taken.get(each.origin, 0) for each in runs):
                     break
                 finished = number
             if finished > before:
@@ -232,5 +228,5 @@ class LocalGroup:
     def invariants(self) -> None:
         self.member.invariants()
         self.record.invariants()
-        for message in self._under_way:
-            assert self.record.has(message), f"{message} is under way here and was never delivered"
+        for run in self._under_way:
+            assert self.record.has(run), f"{run} is under way here and was never delivered"

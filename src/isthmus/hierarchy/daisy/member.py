@@ -249,8 +249,7 @@ class DaisyMember:
             return None
 
     def _opened_hold(self, hold: Hold) -> Hold:
-        found = [message for packed in hold.batch.segment if (message := unpack(packed)) is not None]
-        segment = self._opened_all([(each.origin, each.seq, each.payload) for each in found])
+        segment = self._opened_all(chain.from_iterable(run.segment for run in unpack(hold.batch.segment)))
         return hold._replace(batch=msgspec.structs.replace(hold.batch, segment=segment))
 
     def _opened_carried(self, carried: Carried) -> Carried:

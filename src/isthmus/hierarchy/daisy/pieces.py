@@ -15,18 +15,18 @@ MAX_BYTES = 1 << 20
 """Of one batch, and of one piece of a state, besides its last message."""
 
 
-def fill_frame(messages: Iterator[Clocked]) -> list[Clocked]:
+def fill_frame(runs: Iterator[Clocked]) -> list[Clocked]:
     """The next messages that go into one frame."""
     taken: list[Clocked] = []
     room = MAX_BYTES
-    while room > 0 and len(taken) < MAX_MESSAGES and (message := next(messages, None)) is not None:
-        taken.append(message)
-        room -= len(message.payload) + 8 * len(message.destinations)
+    while room > 0 and len(taken) < MAX_MESSAGES and (run := next(runs, None)) is not None:
+        taken.append(run)
+        room -= run.segment.payload_bytes + 8 * len(run.destinations)
     return taken
 
 
-def _frames(messages: Sequence[Clocked]) -> list[list[Clocked]]:
-    left = iter(messages)
+def _frames(runs: Sequence[Clocked]) -> list[list[Clocked]]:
+    left = iter(runs)
     return list(iter(lambda: fill_frame(left), []))
 
 
@@ -45,9 +45,9 @@ def cut(state: SeatState) -> list[SeatState]:
 
 def makes_sense(state: SeatState, tree: DaisyTree) -> bool:
     """Whether a state off the wire speaks only of processes that there are."""
-    messages = (*state.entries, *(state.above or ()))
+    runs = (*state.entries, *(state.above or ()))
     holders = {process for _, process in state.holders}
-    return tree.knows(holders) and all(tree.knows((message.origin, *message.destinations)) for message in messages)
+    return tree.knows(holders) and all(tree.knows((run.origin, *run.destinations)) for run in runs)
 
 
 class Pieces:
@@ -69,8 +69,8 @@ class Pieces:
             return None
         del self._come[seat]
         ordered = [come[number] for number in sorted(come)]
-        entries = [message for each in ordered for message in each.entries]
-        above = None if state.above is None else [message for each in ordered for message in each.above or ()]
+        entries = [run for each in ordered for run in each.entries]
+        above = None if state.above is None else [run for each in ordered for run in each.above or ()]
         return structs.replace(state, entries=entries, above=above)
 
 

@@ -23,14 +23,14 @@ from msgspec import Meta
 
 from isthmus.core.endpoint import Hold, View
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import MAX_MEMBERS, Batch, Clocked, Number
+from isthmus.core.message import MAX_MEMBERS, Batch, Clocked, Content, Number
 from isthmus.core.segment import Opened, Segment, pack_all
 from isthmus.core.wire.daisy import PointPdu
 from isthmus.core.wire.group import GroupPdu
 from isthmus.hierarchy.daisy.flush import by_clock
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
 from isthmus.hierarchy.daisy.parcels import Parcels
-from isthmus.hierarchy.daisy.record import id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import pack, unpack
 from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
 from isthmus.ordering.group.window import GroupSettings
 
@@ -41,7 +41,7 @@ class FlushEntry(NamedTuple):
     sender: ProcessId
     number: int
     kept: bool
-    message: Clocked
+    run: Clocked
 
 
 class Flush:
@@ -85,15 +85,15 @@ class Flush:
         """
         found: dict[MessageId, Clocked] = {}
         parcels: dict[ProcessId, dict[int, list[Clocked]]] = {}
-        for sender, number, kept, message in self.everything():
+        for sender, number, kept, run in self.everything():
             if kept:
-                found[id_of(message)] = message
+                found[run.id] = run
             if number:
-                parcels.setdefault(sender, {}).setdefault(number, []).append(message)
+                parcels.setdefault(sender, {}).setdefault(number, []).append(run)
         for sender, numbered in parcels.items():
             number = self.done.get(sender, 0) + 1
             while number in numbered:
-                found.update((id_of(message), message) for message in numbered[number])
+                found.update((run.id, run) for run in numbered[number])
                 number += 1
         return sorted(found.values(), key=by_clock)
 
@@ -137,39 +137,39 @@ class PointGroup(LocalGroup):
     def is_quiet(self) -> bool:
         return self.flush is None and not self.pending and not self.agreed and self.parcels.is_quiet
 
-    def receivers(self, message: Clocked) -> frozenset[ProcessId]:
+    def receivers(self, run: Clocked) -> frozenset[ProcessId]:
         """To whom a message goes from here: its recipients, who sees to it beyond the group, and witnesses."""
         members = self.view.members
-        wanted = {member for member in members if member in message.destinations}
-        if self.tree.is_below(self.number, message.origin) and self.goes_beyond(message):
+        wanted = {member for member in members if member in run.destinations}
+        if self.tree.is_below(self.number, run.origin) and self.goes_beyond(run):
             wanted.add(min(members))
         return frozenset((*wanted, *self.parcels.witnesses(wanted)))
 
-    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
-        for message in messages:
-            self._offered[message.origin] = message.seq
-        self.pending.extend(messages)
+    def send(self, runs: Sequence[Clocked], now: Nanos) -> None:
+        for run in runs:
+            self._offered[run.origin] = run.last
+        self.pending.extend(runs)
         self._send_pending(now)
 
     def _send_pending(self, now: Nanos) -> None:
         if self.flush is not None or self.member.stopped:
             return
-        waiting = [message for message in self.pending if not self.record.has(id_of(message))]
+        waiting = [run for run in self.pending if not self.record.has(run.id)]
         self.pending.clear()
         for receivers, together in groupby(waiting, self.receivers):
             for portion in self._portions(together):
-                self.parcels.send(Segment.pack(pack(portion)), receivers, now)
+                self.parcels.send(Segment.pack([*map(pack, portion)]), receivers, now)
 
-    def _portions(self, messages: Iterable[Clocked]) -> Iterator[list[Clocked]]:
+    def _portions(self, runs: Iterable[Clocked]) -> Iterator[list[Clocked]]:
         """Messages to the same members, as they go together into parcels."""
         portion: list[Clocked] = []
         size = 0
-        for message in messages:
-            length = len(message.payload)
+        for run in runs:
+            length = run.segment.payload_bytes
             if portion and (len(portion) == self.settings.batch_messages or size + length > self.settings.batch_bytes):
                 yield portion
                 portion, size = [], 0
-            portion.append(message)
+            portion.append(run)
             size += length
         yield portion
 
@@ -209,13 +209,12 @@ class PointGroup(LocalGroup):
 
     def _deliver(self) -> None:
         for batch in self.parcels.take():
-            for packed in batch.segment:
-                message = unpack(packed)
-                if message is None or not self.tree.knows((message.origin, *message.destinations)):
+            for run in unpack(batch.segment):
+                if not self.tree.knows((run.origin, *run.destinations)):
                     continue
-                self._under_way.add(id_of(message))
-                if self.record.add(message, self.goes_beyond(message)):
-                    self._news.append(Arrival(message, batch))
+                self._under_way.add(run.id)
+                if self.record.add(run, self.goes_beyond(run)):
+                    self._news.append(Arrival(run, batch))
 
     def confirmed(self) -> list[MessageId]:
         for batch in self.parcels.finished:
@@ -249,7 +248,7 @@ class PointGroup(LocalGroup):
         heard = [] if self.flush is None else self.flush.everything()
         done = self.parcels.done if self.flush is None else _latest(self.parcels.done, self.flush.done)
         self.flush = Flush(view)
-        entries = {(*each[:3], id_of(each.message)): each for each in (*self._tell(), *heard)}
+        entries = {(*each[:3], each.run.id): each for each in (*self._tell(), *heard)}
         told = [*map(pack_entry, entries.values()), pack_end(self.id, view, done)]
         self.member.relay(pack_all(told), now, self.inner)
 
@@ -257,10 +256,9 @@ class PointGroup(LocalGroup):
         kept = dict(self.record.kept)
         for sender, batches in self.parcels.held.items():
             for number, batch in batches.items():
-                for message in map(unpack, batch.segment):
-                    if message is not None:
-                        yield FlushEntry(sender, number, kept.pop(id_of(message), None) is not None, message)
-        yield from (FlushEntry(0, 0, True, message) for message in kept.values())
+                for run in unpack(batch.segment):
+                    yield FlushEntry(sender, number, kept.pop(run.id, None) is not None, run)
+        yield from (FlushEntry(0, 0, True, run) for run in kept.values())
 
     def _enforce(self, flush: Flush, now: Nanos) -> None:
         """The lists of all members are here: put the view in force, beginning with what they have."""
@@ -271,17 +269,17 @@ class PointGroup(LocalGroup):
         self._ends = flush.ends
         agreed = [each for each in flush.agreed() if self.tree.knows((each.origin, *each.destinations))]
         before = self._under_way | self.agreed
-        self.agreed = {id_of(message) for message in agreed}
+        self.agreed = {run.id for run in agreed}
         self._confirmed += sorted(before - self.agreed)
         self._under_way = set(self.agreed)
         self._news.append(NewView(flush.view.number))
-        for message in agreed:
-            keep = self.goes_beyond(message)
-            if self.record.add(message, keep):
-                self._news.append(Arrival(message, None))
+        for run in agreed:
+            keep = self.goes_beyond(run)
+            if self.record.add(run, keep):
+                self._news.append(Arrival(run, None))
             elif keep:
                 # It went past us, or is settled, which we then hear again.
-                self.record.kept.setdefault(id_of(message), message)
+                self.record.kept.setdefault(run.id, run)
         self._send_pending(now)
 
     # The cold path
@@ -302,7 +300,7 @@ def _latest(one: dict[ProcessId, int], other: dict[ProcessId, int]) -> dict[Proc
 # What members tell travels as messages of their group: each of them in the envelope, and an end that is number 0 of its
 # sender, which no message of a process is.
 
-_Envelope = tuple[Number, Number, bool, Number, Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)], bytes]
+_Envelope = tuple[Number, Number, bool, Number, Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)], Content]
 _End = tuple[Number, Annotated[list[tuple[Number, Number]], Meta(max_length=MAX_MEMBERS)]]
 _encoder = msgspec.msgpack.Encoder()
 _entry_decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
@@ -310,19 +308,19 @@ _end_decoder: msgspec.msgpack.Decoder[_End] = msgspec.msgpack.Decoder(_End)
 
 
 def pack_entry(entry: FlushEntry) -> Opened:
-    message = entry.message
-    envelope = (entry.sender, entry.number, entry.kept, message.clock, message.destinations, message.payload)
-    return message.origin, message.seq, _encoder.encode(envelope)
+    run = entry.run
+    envelope = (entry.sender, entry.number, entry.kept, run.clock, run.destinations, run.content)
+    return run.origin, run.last, _encoder.encode(envelope)
 
 
 def unpack_entry(packed: Opened) -> FlushEntry | None:
     """The entry in a message of the flush; None where the payload makes no sense."""
-    origin, seq, enveloped = packed
+    origin, last, enveloped = packed
     try:
-        sender, number, kept, clock, destinations, payload = _entry_decoder.decode(enveloped)
-    except (msgspec.DecodeError, RecursionError):
+        sender, number, kept, clock, destinations, content = _entry_decoder.decode(enveloped)
+        return FlushEntry(sender, number, kept, Clocked(origin, last, content, destinations, clock))
+    except (ValueError, RecursionError):
         return None
-    return FlushEntry(sender, number, kept, Clocked(origin, seq, payload, destinations, clock))
 
 
 def pack_end(owner: ProcessId, view: View, done: dict[ProcessId, int]) -> Opened:

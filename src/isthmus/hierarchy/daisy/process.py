@@ -283,7 +283,7 @@ class DaisyProcess:
         last = self.current.ended_by
         if last is not None:
             ended = self.current
-            self._begin(self.tree.generation + 1, last.payload, now, out)
+            self._begin(self.tree.generation + 1, last.segment.data, now, out)
             if self.current is not ended:
                 self.former = ended
 

@@ -7,15 +7,15 @@ messages that a new server would have to see through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
 from isthmus.core.ids import MessageId, ProcessId
-from isthmus.core.message import MAX_MEMBERS, Clocked, Number, Vector
-from isthmus.core.segment import Opened, Segment
+from isthmus.core.message import MAX_MEMBERS, Clocked, Content, Number, Vector
+from isthmus.core.segment import Opened, Segment, pack_all
 
 
 class GroupRecord:
@@ -27,59 +27,51 @@ class GroupRecord:
         self.seen: dict[ProcessId, int] = {}
         self.kept: dict[MessageId, Clocked] = {}
 
-    def add(self, message: Clocked, keep: bool = True) -> bool:
+    def add(self, run: Clocked, keep: bool = True) -> bool:
         """Note a message. False for one that was here before."""
-        if message.seq <= self.seen.get(message.origin, 0):
+        if run.last <= self.seen.get(run.origin, 0):
             return False
-        self.seen[message.origin] = message.seq
+        self.seen[run.origin] = run.last
         if keep:
-            self.kept[id_of(message)] = message
+            self.kept[run.id] = run
         return True
 
-    def has(self, message: MessageId) -> bool:
-        return message.seq <= self.seen.get(message.origin, 0)
+    def has(self, run: MessageId) -> bool:
+        return run.seq <= self.seen.get(run.origin, 0)
 
-    def is_settled(self, message: MessageId) -> bool:
+    def is_settled(self, run: MessageId) -> bool:
         """Whether this message has been here and nobody will ever need it again."""
-        return self.has(message) and message not in self.kept
+        return self.has(run) and run not in self.kept
 
-    def settle(self, messages: Iterable[MessageId]) -> list[MessageId]:
+    def settle(self, runs: Iterable[MessageId]) -> list[MessageId]:
         """Note messages that are stable beyond the group. Returns those that were not known to be."""
-        return [each for each in messages if self.kept.pop(each, None) is not None]
+        return [each for each in runs if self.kept.pop(each, None) is not None]
 
     def begin(self, agreed: Sequence[Clocked], rest: Iterable[Clocked]) -> list[Clocked]:
         """A flush has agreed on these, and that the rest is settled. Returns those that were not here before."""
         known, self.kept = self.kept, {}
         fresh = []
-        for message in agreed:
-            if id_of(message) in known:
-                self.kept[id_of(message)] = message
-            elif self.add(message):
-                fresh.append(message)
-        for message in rest:
-            self.add(message, keep=False)
+        for run in agreed:
+            if run.id in known:
+                self.kept[run.id] = run
+            elif self.add(run):
+                fresh.append(run)
+        for run in rest:
+            self.add(run, keep=False)
         return fresh
 
     def tell(self, concerns: Callable[[Clocked], bool]) -> list[Clocked]:
         """The messages that are kept and concern the listener."""
-        return [message for message in self.kept.values() if concerns(message)]
+        return [run for run in self.kept.values() if concerns(run)]
 
     def invariants(self) -> None:
-        for message in self.kept:
-            assert self.has(message), f"{message} is kept and was never here"
+        for run in self.kept:
+            assert self.has(run), f"{run} is kept and was never here"
 
 
-def segment_of(message: Clocked) -> Segment:
-    """One message as it was sent, for a trace or an application."""
-    return Segment.of(message.origin, message.seq, (message.payload,))
-
-
-def id_of(message: Clocked) -> MessageId:
-    return MessageId(message.origin, message.seq)
-
-
-# Groups carry plain messages. Whom one is for travels in its payload, and the clock of its origin: one number, whatever
-# the size of the daisy. Where they are forwarded on receipt (docs/design/daisy-on-receipt.md) they tell of their way:
+# A run is one message of the groups that it goes through, under its id, in an envelope with its destinations and its
+# clock: one number, whatever the size of the daisy. Where runs are forwarded on receipt they tell of their way
+# (docs/design/daisy-on-receipt.md):
 
 
 class Causes(Struct, frozen=True, gc=False, array_like=True, tag="c", forbid_unknown_fields=True):
@@ -112,7 +104,7 @@ WHOLE, AHEAD, NAMED = range(3)
 class _Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     clock: Number
     destinations: Annotated[tuple[Number, ...], Meta(max_length=MAX_MEMBERS)]
-    payload: bytes
+    content: Content
     way: Way | None = None
 
 
@@ -120,27 +112,26 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
 
 
-def pack(messages: Iterable[Clocked]) -> list[Opened]:
-    return [
-        (each.origin, each.seq, _encoder.encode((each.clock, each.destinations, each.payload))) for each in messages
-    ]
+def pack(run: Clocked, way: Way | None = None) -> Opened:
+    envelope = (run.clock, run.destinations, run.content)
+    return run.origin, run.last, _encoder.encode(envelope if way is None else (*envelope, way))
 
 
-def pack_with(message: Clocked, way: Way) -> Opened:
-    envelope = (message.clock, message.destinations, message.payload, way)
-    return message.origin, message.seq, _encoder.encode(envelope)
+def pack_runs(runs: Iterable[Clocked]) -> list[Segment]:
+    return pack_all([pack(run) for run in runs])
 
 
-def unpack(packed: Opened) -> Clocked | None:
-    """The message with its destinations; None where the payload makes no sense."""
-    return unpack_with(packed)[0]
+def unpack(segment: Segment) -> Iterator[Clocked]:
+    """The runs in the envelopes of a segment, without those that make no sense."""
+    return (run for run, _ in unpack_with(segment))
 
 
-def unpack_with(packed: Opened) -> tuple[Clocked | None, Way | None]:
-    """The message with its destinations, and the stamp of its way."""
-    origin, seq, enveloped = packed
-    try:
-        envelope = _decoder.decode(enveloped)
-    except (msgspec.DecodeError, RecursionError):
-        return None, None
-    return Clocked(origin, seq, envelope.payload, envelope.destinations, envelope.clock), envelope.way
+def unpack_with(segment: Segment) -> Iterator[tuple[Clocked, Way | None]]:
+    """The same, each with the stamp of its way."""
+    for origin, last, enveloped in segment:
+        try:
+            envelope = _decoder.decode(enveloped)
+            run = Clocked(origin, last, envelope.content, envelope.destinations, envelope.clock)
+        except (ValueError, RecursionError):
+            continue
+        yield run, envelope.way

@@ -28,7 +28,7 @@ from isthmus.core.wire.group import Ack
 from isthmus.hierarchy.daisy.flush import FlushResult, Holder, agree
 from isthmus.hierarchy.daisy.local import Arrival, NewView
 from isthmus.hierarchy.daisy.pieces import Pieces, cut, fill_frame, makes_sense
-from isthmus.hierarchy.daisy.record import GroupRecord, id_of, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, pack, unpack
 from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.group.channel import Incoming, Outgoing
 from isthmus.ordering.group.window import GroupSettings
@@ -92,10 +92,10 @@ class ServersGroup:
         self._under_way: set[MessageId] = set()
         self._reports_moved = False
         self._own_state = list(entries)
-        below = (message for message in entries if tree.is_below(group.number, message.origin))
+        below = (run for run in entries if tree.is_below(group.number, run.origin))
         self._offered: dict[ProcessId, int] = {}
-        for message in below:
-            self._offered[message.origin] = max(message.seq, self._offered.get(message.origin, 0))
+        for run in below:
+            self._offered[run.origin] = max(run.last, self._offered.get(run.origin, 0))
         self._retry_at = now
         self._heard_at = [now] * self.size
         self._unacknowledged: set[int] = set()
@@ -134,29 +134,29 @@ class ServersGroup:
         """Whether the flush waits for us, the server, to tell what the group above has."""
         return not self.installed and self.above is None and self.server == self.id
 
-    def goes_beyond(self, message: Clocked) -> bool:
-        inside = self.tree.is_below(self.number, message.origin)
-        return not inside or self.tree.goes_out(self.number, message.destinations)
+    def goes_beyond(self, run: Clocked) -> bool:
+        inside = self.tree.is_below(self.number, run.origin)
+        return not inside or self.tree.goes_out(self.number, run.destinations)
 
-    def has(self, message: MessageId) -> bool:
-        return self.record.has(message) or message.seq <= self._offered.get(message.origin, 0)
+    def has(self, run: MessageId) -> bool:
+        return self.record.has(run) or run.seq <= self._offered.get(run.origin, 0)
 
-    def everybody_has(self, message: MessageId) -> bool:
+    def everybody_has(self, run: MessageId) -> bool:
         """Whether a message is stable in this group: everybody below every seat has it."""
-        return self.installed and self.record.has(message) and message not in self._under_way
+        return self.installed and self.record.has(run) and run not in self._under_way
 
-    def is_settled(self, message: MessageId) -> bool:
+    def is_settled(self, run: MessageId) -> bool:
         """Whether nobody will ever need this message again."""
-        return self.record.is_settled(message)
+        return self.record.is_settled(run)
 
     def unsettled(self) -> list[MessageId]:
         """Messages that the server is to be asked about: everybody in this group has them."""
         kept = self.record.kept.items()
-        return [each for each, message in kept if each not in self._under_way and self.goes_beyond(message)]
+        return [each for each, run in kept if each not in self._under_way and self.goes_beyond(run)]
 
-    def settle(self, messages: Sequence[MessageId]) -> list[MessageId]:
-        self._under_way.difference_update(messages)
-        return self.record.settle(messages)
+    def settle(self, runs: Sequence[MessageId]) -> list[MessageId]:
+        self._under_way.difference_update(runs)
+        return self.record.settle(runs)
 
     def tell_up(self) -> list[Clocked]:
         """What a server of this group brings along to the group above."""
@@ -164,19 +164,17 @@ class ServersGroup:
             return self.record.tell(self.goes_beyond)
         # What came from above is told even if it is settled: whether it is, is for the group above to say.
         foreign = {
-            id_of(message): message
+            run.id: run
             for entries in self.states.values()
-            for message in entries
-            if not self.tree.is_below(self.number, message.origin)
+            for run in entries
+            if not self.tree.is_below(self.number, run.origin)
         }
         return [each for each in self._agree(list(foreign.values())).agreed if self.goes_beyond(each)]
 
     def tell_down(self, part: int) -> list[Clocked]:
         """What the server of a part tells in there: all from outside that somebody below may not have."""
         return self.record.tell(
-            lambda message: (
-                not self.tree.is_below(part, message.origin) and self.tree.goes_in(part, message.destinations)
-            )
+            lambda run: not self.tree.is_below(part, run.origin) and self.tree.goes_in(part, run.destinations)
         )
 
     def confirmed(self) -> list[MessageId]:
@@ -198,14 +196,14 @@ class ServersGroup:
 
     def relay(self, arrivals: Sequence[Arrival], above: Mapping[ProcessId, int], now: Nanos) -> None:
         """Multicast what the group above has delivered; `above` are the latest of each origin there."""
-        self.send([arrival.message for arrival in arrivals], now)
+        self.send([arrival.run for arrival in arrivals], now)
 
-    def send(self, messages: Sequence[Clocked], now: Nanos) -> None:
+    def send(self, runs: Sequence[Clocked], now: Nanos) -> None:
         """Multicast what has not been offered before. Causes have been in this group, or were given to it before."""
-        for message in messages:
-            if message.seq > self._offered.get(message.origin, 0):
-                self._offered[message.origin] = message.seq
-                self.pending.append(message)
+        for run in runs:
+            if run.last > self._offered.get(run.origin, 0):
+                self._offered[run.origin] = run.last
+                self.pending.append(run)
         self._send_pending(now)
 
     def news(self) -> Iterator[Arrival | NewView]:
@@ -219,10 +217,8 @@ class ServersGroup:
         kept, own = self.record.kept, self.reports[self.seat]
         for stream, waiting in enumerate(self._unreported):
             while waiting:
-                number, messages = waiting[0]
-                if not all(
-                    everybody_below_has(kept[each]) if each in kept else self.is_settled(each) for each in messages
-                ):
+                number, runs = waiting[0]
+                if not all(everybody_below_has(kept[each]) if each in kept else self.is_settled(each) for each in runs):
                     break
                 own[stream] = number
                 self._reports_moved = True
@@ -296,17 +292,17 @@ class ServersGroup:
 
     def _send_pending(self, now: Nanos) -> None:
         while self.installed and self.pending:
-            messages = fill_frame(self._not_seen())
-            if not messages:
+            runs = fill_frame(self._not_seen())
+            if not runs:
                 return
-            self._multicast(Segment.pack(pack(messages)), self.order.stamp(self.outgoing.sent + 1), now)
+            self._multicast(Segment.pack([*map(pack, runs)]), self.order.stamp(self.outgoing.sent + 1), now)
 
     def _not_seen(self) -> Iterator[Clocked]:
         """Take pending messages one by one, without those that have come by another way meanwhile."""
         while self.pending:
-            message = self.pending.popleft()
-            if not self.record.has(id_of(message)):
-                yield message
+            run = self.pending.popleft()
+            if not self.record.has(run.id):
+                yield run
 
     def _multicast(self, segment: Segment, stamp: list[int], now: Nanos) -> None:
         batch = Batch(self.view_number, self.seat, self.outgoing.sent + 1, stamp, 0, segment)
@@ -337,24 +333,23 @@ class ServersGroup:
     def _add(self, batch: Batch) -> list[MessageId]:
         """Record delivered messages. Returns those that were not here before."""
         first_time: list[MessageId] = []
-        for message in self._sound(batch):
-            if self.record.add(message):
-                first_time.append(id_of(message))
-                self._news.append(Arrival(message, batch))
+        for run in self._sound(batch):
+            if self.record.add(run):
+                first_time.append(run.id)
+                self._news.append(Arrival(run, batch))
         return first_time
 
     def _sound(self, batch: Batch) -> Iterator[Clocked]:
         """The messages of a batch that make sense."""
-        for packed in batch.segment:
-            message = unpack(packed)
-            if message is not None and self.tree.knows((message.origin, *message.destinations)):
-                yield message
+        for run in unpack(batch.segment):
+            if self.tree.knows((run.origin, *run.destinations)):
+                yield run
 
-    def _expect(self, stream: int, number: int, messages: list[MessageId]) -> None:
+    def _expect(self, stream: int, number: int, runs: list[MessageId]) -> None:
         """Note messages that we, and the holders of all other seats, have to report."""
-        self._unreported[stream].append((number, messages))
-        self._unconfirmed[stream].append((number, messages))
-        self._under_way.update(messages)
+        self._unreported[stream].append((number, runs))
+        self._unconfirmed[stream].append((number, runs))
+        self._under_way.update(runs)
 
     # The flush
 
@@ -475,9 +470,9 @@ class ServersGroup:
         self._unconfirmed = [deque() for _ in range(self.size + 1)]
         self._under_way.clear()
         self._news.append(NewView(self.view_number))
-        self._news += [Arrival(message, None) for message in self.record.begin(agreed, settled)]
-        for number, message in enumerate(agreed, 1):
-            self._expect(self.size, number, [id_of(message)])
+        self._news += [Arrival(run, None) for run in self.record.begin(agreed, settled)]
+        for number, run in enumerate(agreed, 1):
+            self._expect(self.size, number, [run.id])
         self._send_pending(now)
 
     def _agree(self, above: Sequence[Clocked]) -> FlushResult:

@@ -92,11 +92,11 @@ class ClusterRig(SystemRig):
             self.tally.also["acknowledgement"] += 1
             return
         for hop in pdu.hops:
-            message = (hop.message.origin, hop.message.seq)
+            message = (hop.run.origin, hop.run.last)
             self.entries[message] += sum(map(len, hop.rows))
             self.arrivals[destination, hop.cluster] += 1
             if self._weigh:
-                self.header_bytes[message] += len(body_of(hop)) - len(hop.message.payload)
+                self.header_bytes[message] += len(body_of(hop)) - hop.run.segment.payload_bytes
 
     def on_message(self, host: Host, delivered: AddressedDelivery) -> None:
         self._delivered += 1

@@ -61,7 +61,7 @@ class MessageCost(Struct):
 
 def _entries(batch: Batch) -> int:
     """Of the vector of the group that a batch is in, and of those that its messages carry beside it."""
-    ways = [way for message in batch.segment if isinstance(way := unpack_with(message)[1], Causes)]
+    ways = [way for _, way in unpack_with(batch.segment) if isinstance(way, Causes)]
     return len(batch.stamp) + sum(len(way.group) + len(way.servers) for way in ways)
 
 

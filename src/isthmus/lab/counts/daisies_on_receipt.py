@@ -90,7 +90,7 @@ class UnevenNetwork(PaperNetwork):
         takes = 1
         messages = _messages_of(pdu)
         if messages:
-            found = [message.payload for each in messages if (message := unpack(each)) is not None]
+            found = [payload for run in unpack(messages) for payload in run.segment.payloads()]
             takes = self.large_takes if LARGE in found else 1
             if (source, destination) == (OTHER, SERVER):
                 takes = self.cause_takes
@@ -123,7 +123,7 @@ class LateCause(DaisyRig):
         return self.delivered[LARGE]
 
     def on_message(self, host: Host, delivered: AddressedDelivery) -> None:
-        self.delivered[delivered.message.payload] = self.world.now
+        self.delivered.update(dict.fromkeys(delivered.run.segment.payloads(), self.world.now))
         if host.id == ANSWERER:
             self.world.at(self.world.now, self.write, ANSWERER, (FAR,), LARGE)
 

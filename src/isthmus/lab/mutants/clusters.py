@@ -47,16 +47,16 @@ def _row_for_column(self: RstDelivery, hop: Hop) -> tuple[Rank, int] | None:
 
 
 @mutant("rst-send-not-counted", of=RstDelivery.send, scenario="clusters")
-def _send_not_counted(self: RstDelivery, target: Rank, message: Addressed, onward: Onward) -> None:
+def _send_not_counted(self: RstDelivery, target: Rank, run: Addressed, onward: Onward) -> None:
     """Does not count what it sends."""
-    onward.append((target, Hop(self._cluster, target, self.sent, message)))
+    onward.append((target, Hop(self._cluster, target, self.sent, run)))
 
 
 @mutant("rst-counted-too-early", of=RstDelivery.send, scenario="clusters")
-def _counted_too_early(self: RstDelivery, target: Rank, message: Addressed, onward: Onward) -> None:
+def _counted_too_early(self: RstDelivery, target: Rank, run: Addressed, onward: Onward) -> None:
     """Counts a message before it puts the matrix on it."""
-    _send(self, target, message, [])
-    onward.append((target, Hop(self._cluster, target, self.sent, message)))
+    _send(self, target, run, [])
+    onward.append((target, Hop(self._cluster, target, self.sent, run)))
 
 
 @mutant("rst-delivery-not-counted", of=RstDelivery._deliver, scenario="clusters")
@@ -111,9 +111,9 @@ def _released_means_deliverable(
 
 
 @mutant("past-the-coordinator", of=CoordinatorDelivery.send, scenario="coordinators")
-def _past_the_coordinator(self: CoordinatorDelivery, target: Rank, message: Addressed, onward: Onward) -> None:
+def _past_the_coordinator(self: CoordinatorDelivery, target: Rank, run: Addressed, onward: Onward) -> None:
     """Members send to each other and not to the coordinator."""
-    onward.append((target, Hop(self._cluster, target, (), message)))
+    onward.append((target, Hop(self._cluster, target, (), run)))
 
 
 @part_of("past-the-coordinator", of=CoordinatorDelivery.accepts)
@@ -150,8 +150,8 @@ def _relay_newest_first(self: MessageRelay, peer: ProcessId, hop: Hop, out: Outb
     onward: Onward = []
     self.deliveries[hop.cluster].receive(sender, hop, ready, onward, [])
     self._name_peers(hop.cluster, onward, hops)
-    own = [each for each in ready if each.message.destinations[0] == self.id]
-    relayed = [each for each in ready if each.message.destinations[0] != self.id]
+    own = [each for each in ready if each.run.destinations[0] == self.id]
+    relayed = [each for each in ready if each.run.destinations[0] != self.id]
     for each in own + relayed[::-1]:
         self._hand_up(each, out, hops)
 
@@ -179,15 +179,15 @@ def _matrices_mixed(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> No
 def _read_on_the_way(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> None:
     """A process delivers what it only relays."""
     _hand_up(self, hop, out, hops)
-    if hop.message.destinations[0] != self.id:
-        out.addressed.append(AddressedDelivery(hop.message, hop))
+    if hop.run.destinations[0] != self.id:
+        out.addressed.append(AddressedDelivery(hop.run, hop))
 
 
 @mutant("relayed-twice", of=MessageRelay._hand_up, scenario="coordinators")
 def _relayed_twice(self: MessageRelay, hop: Hop, out: Outbox, hops: Hops) -> None:
     """Some messages are relayed twice."""
     _hand_up(self, hop, out, hops)
-    if hop.message.destinations[0] != self.id and hop.message.seq % 8 == 0:
+    if hop.run.destinations[0] != self.id and hop.run.last % 8 == 0:
         _hand_up(self, hop, out, hops)
 
 

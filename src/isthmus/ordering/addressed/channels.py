@@ -22,7 +22,7 @@ def _portions(hops: list[Hop]) -> Iterator[list[Hop]]:
     portion: list[Hop] = []
     size = 0
     for hop in hops:
-        weight = len(hop.message.payload) + NUMBER_BYTES * len(hop.rows) ** 2
+        weight = len(hop.run.segment.data) + NUMBER_BYTES * len(hop.rows) ** 2
         if portion and (size + weight > FRAME_BYTES or len(portion) == FRAME_HOPS):
             yield portion
             portion, size = [], 0

@@ -26,8 +26,8 @@ class CoordinatorDelivery:
         self._size = size
         self._coordinator = coordinator
 
-    def send(self, target: Rank, message: Addressed, onward: Onward) -> None:
-        hop = Hop(self._cluster, target, (), message)
+    def send(self, target: Rank, run: Addressed, onward: Onward) -> None:
+        hop = Hop(self._cluster, target, (), run)
         if self._rank == self._coordinator:
             self._pass_on(hop, onward)
         else:

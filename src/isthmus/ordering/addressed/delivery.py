@@ -1,7 +1,8 @@
 """What the causal delivery of one cluster is to those who use it (the CMD of the cluster paper, Sect. II).
 
 A delivery is one member's part in a protocol that keeps causal order among the members of one cluster, with messages
-from one member to one other. Members are ranks, 0 to n - 1. Channels between them are reliable and FIFO. Whatever
+from one member to one other; those that were sent back to back go together, in a run. Members are ranks, 0 to n - 1.
+Channels between them are reliable and FIFO. Whatever
 ordering information it needs is in `Hop.rows`; it puts that on a hop and is the only one to look at it.
 """
 
@@ -31,8 +32,8 @@ class Held(NamedTuple):
 class CausalDelivery(Protocol):
     """One member's part. The methods stand in the order in which a message meets them."""
 
-    def send(self, target: Rank, message: Addressed, onward: Onward) -> None:
-        """Send a message to another member."""
+    def send(self, target: Rank, run: Addressed, onward: Onward) -> None:
+        """Send a run to another member."""
 
     def accepts(self, sender: Rank, hop: Hop) -> bool:
         """Whether this hop can be one of this protocol's, whoever made it."""

@@ -1,8 +1,8 @@
 """Causal delivery by matrices: Raynal, Schiper and Toueg, as in the cluster paper, Sect. III.C.
 
 `sent[i][j]` is how many messages member i has sent to member j, as far as is known here; every hop carries all of it,
-as it was before the hop itself was counted. `delivered[i]` is how many messages of member i were delivered here. A hop
-may be delivered when everything that its matrix says was sent here is delivered here.
+as it was before the hop itself was counted, with all messages of its run. `delivered[i]` is how many messages of member
+i were delivered here. A hop may be delivered when everything that its matrix says was sent here is delivered here.
 
 A header has n² numbers, and yet a hop costs O(n) here. Row i of any matrix anywhere is what member i's own row was at
 some moment, and that row only grows: of two versions of a row, one is at least as large in every entry, so comparing
@@ -33,10 +33,10 @@ class RstDelivery:
         self.delivered = [0] * size
         self.held: HoldBack[Rank, tuple[Rank, Hop]] = HoldBack()
 
-    def send(self, target: Rank, message: Addressed, onward: Onward) -> None:
-        onward.append((target, Hop(self._cluster, target, self.sent, message)))
+    def send(self, target: Rank, run: Addressed, onward: Onward) -> None:
+        onward.append((target, Hop(self._cluster, target, self.sent, run)))
         own = self._rank
-        self.sent = _put(self.sent, own, _counted(self.sent[own], target))
+        self.sent = _put(self.sent, own, _counted(self.sent[own], target, run.segment.messages))
 
     def accepts(self, sender: Rank, hop: Hop) -> bool:
         size = len(self.delivered)
@@ -71,8 +71,9 @@ class RstDelivery:
 
     def _deliver(self, sender: Rank, hop: Hop) -> None:
         """Count it, and learn from its matrix: what its sender knew when it had sent it."""
-        self.delivered[sender] += 1
-        theirs = _put(hop.rows, sender, _counted(hop.rows[sender], self._rank))
+        messages = hop.run.segment.messages
+        self.delivered[sender] += messages
+        theirs = _put(hop.rows, sender, _counted(hop.rows[sender], self._rank, messages))
         self.sent = merged(self.sent, theirs)
 
     def waiting(self) -> Iterator[Held]:
@@ -103,5 +104,5 @@ def _put(matrix: tuple[tuple[int, ...], ...], place: Rank, row: tuple[int, ...])
     return (*matrix[:place], row, *matrix[place + 1 :])
 
 
-def _counted(row: tuple[int, ...], target: Rank) -> tuple[int, ...]:
-    return (*row[:target], row[target] + 1, *row[target + 1 :])
+def _counted(row: tuple[int, ...], target: Rank, messages: int) -> tuple[int, ...]:
+    return (*row[:target], row[target] + messages, *row[target + 1 :])

@@ -23,8 +23,8 @@ from isthmus.runtime.transport.carrier import Carrier
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
 from isthmus.topology.model import Topology
 
-OnMessage = Callable[[Addressed], None]
-"""Takes a delivery. It is called synchronously and must not send; it may start a task that does."""
+OnRun = Callable[[Addressed], None]
+"""Takes a run that was delivered. It is called synchronously and must not send; it may start a task that does."""
 
 
 AnyProcess = TypeVar("AnyProcess", bound=Sender)
@@ -33,12 +33,10 @@ AnyProcess = TypeVar("AnyProcess", bound=Sender)
 class AddressedDriver(ProcessDriver, Generic[AnyProcess]):
     """One process."""
 
-    def __init__(
-        self, process: AnyProcess, on_message: OnMessage, mesh: Carrier, recorder: LiveRecorder | None
-    ) -> None:
+    def __init__(self, process: AnyProcess, on_run: OnRun, mesh: Carrier, recorder: LiveRecorder | None) -> None:
         super().__init__(process, mesh, recorder)
         self.process = process
-        self.on_message = on_message
+        self.on_run = on_run
 
     @property
     def is_quiet(self) -> bool:
@@ -65,7 +63,7 @@ class AddressedDriver(ProcessDriver, Generic[AnyProcess]):
 
     def _deliver_addressed(self, deliveries: list[AddressedDelivery]) -> None:
         for delivered in deliveries:
-            self.on_message(delivered.message)
+            self.on_run(delivered.run)
 
 
 AnyDriver = TypeVar("AnyDriver", bound=AddressedDriver[Any])
@@ -83,7 +81,7 @@ class AddressedSite(ABC, Generic[AnyDriver]):
         self.everybody: list[ProcessId] = list(topology.slots(spec.system))
 
     @abstractmethod
-    async def start(self, process: ProcessId, listener: socket, on_message: OnMessage) -> AnyDriver:
+    async def start(self, process: ProcessId, listener: socket, on_run: OnRun) -> AnyDriver:
         """Start one process, listening on `listener`."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.clusters.options import ClusterTable
 from isthmus.hierarchy.clusters.process import ClusterProcess, ClusterSettings
 from isthmus.hierarchy.clusters.tree import hierarchy_of
-from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnRun
 from isthmus.runtime.systems.kind import RunKind
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.peer import DEFAULT_LIMITS, Limits
@@ -65,13 +65,13 @@ class ClusterSite(AddressedSite[ClusterDriver]):
         self,
         process: ProcessId,
         listener: socket,
-        on_message: OnMessage,
+        on_run: OnRun,
         settings: ClusterSettings | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> ClusterDriver:
         """Start one process."""
         endpoint = ClusterProcess(process, self.tree, settings or ClusterSettings(retry_after=RETRY_AFTER))
-        return await self.launch(process, listener, partial(ClusterDriver, endpoint, on_message), limits)
+        return await self.launch(process, listener, partial(ClusterDriver, endpoint, on_run), limits)
 
     async def write(self, driver: ClusterDriver, target: ProcessId, payload: bytes, rng: Random) -> None:
         """Send a message to `target` alone: each message is for one process here."""

@@ -24,7 +24,7 @@ from isthmus.join.member import GatewayMember
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.runtime.driver.member import MemberDriver
 from isthmus.runtime.driver.recorder import LiveRecorder
-from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnMessage
+from isthmus.runtime.systems.addressed import AddressedDriver, AddressedSite, OnRun
 from isthmus.runtime.systems.kind import RunKind
 from isthmus.runtime.systems.spec import SystemSpec, group_settings
 from isthmus.runtime.transport.carrier import Carrier
@@ -79,7 +79,7 @@ class DaisySite(AddressedSite[DaisyDriver]):
         self.tree = tree_of(system.own(DaisyTable), lambda name: self.names.id(system.name, name))
 
     async def start(
-        self, process: ProcessId, listener: socket, on_message: OnMessage, limits: Limits = DEFAULT_LIMITS
+        self, process: ProcessId, listener: socket, on_run: OnRun, limits: Limits = DEFAULT_LIMITS
     ) -> DaisyDriver:
         """Start one process."""
         settings = group_settings(self.spec)
@@ -87,7 +87,7 @@ class DaisySite(AddressedSite[DaisyDriver]):
         def make(mesh: Carrier, recorder: LiveRecorder | None) -> DaisyDriver:
             # Silence counts from here: until all could be reached, it meant that somebody was still starting.
             endpoint = DaisyProcess(process, self.tree, settings, monotonic_ns())
-            return DaisyDriver(endpoint, on_message, mesh, recorder)
+            return DaisyDriver(endpoint, on_run, mesh, recorder)
 
         return await self.launch(process, listener, make, limits)
 

@@ -42,13 +42,13 @@ class AddressedApplication(Application, ABC):
 
     def on_addressed(self, host: Host, delivered: AddressedDelivery) -> None:
         """Answer some of what is delivered, after a moment of thought."""
-        message = delivered.message
-        depth = message.payload[0]
-        if depth and self.world.now < self.end and self.rng.random() < self.workload.reply:
-            named = int.from_bytes(message.payload[1:3], "big")
-            target = self.rng.choice((named, message.origin, self.rng.choice(self._processes)))
-            thought = self.world.now + self.rng.randrange(THINKING)
-            self.world.at(thought, self._write, host, [target], depth - 1, None if target == named else named)
+        for origin, _, payload in delivered.run.segment:
+            depth = payload[0]
+            if depth and self.world.now < self.end and self.rng.random() < self.workload.reply:
+                named = int.from_bytes(payload[1:3], "big")
+                target = self.rng.choice((named, origin, self.rng.choice(self._processes)))
+                thought = self.world.now + self.rng.randrange(THINKING)
+                self.world.at(thought, self._write, host, [target], depth - 1, None if target == named else named)
 
     def _send(self, host: Host, count: int, depth: int) -> None:
         self._write(host, self.rng.choices(self._processes, k=count), depth)

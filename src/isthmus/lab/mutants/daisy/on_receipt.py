@@ -10,7 +10,7 @@ from isthmus.core.segment import Segment
 from isthmus.hierarchy.daisy.early import NOWHERE, EarlyLocalGroup, EarlyServersGroup
 from isthmus.hierarchy.daisy.early_orders import SeatOrder
 from isthmus.hierarchy.daisy.local import Arrival
-from isthmus.hierarchy.daisy.record import Causes, pack_with
+from isthmus.hierarchy.daisy.record import Causes, pack
 from isthmus.lab.mutants.mutant import mutant
 
 # The originals that mutants build on, taken before anything is replaced.
@@ -25,21 +25,21 @@ def _no_gate(self: SeatOrder, rank: int, batch: Batch) -> None:
 
 
 @mutant("daisy-early-group-left-out", of=EarlyServersGroup.forward, scenario="early daisy")
-def _group_left_out(self: EarlyServersGroup, message: Clocked, causes: Causes, now: Nanos) -> bool:
+def _group_left_out(self: EarlyServersGroup, run: Clocked, causes: Causes, now: Nanos) -> bool:
     """The vector of the local group is not carried."""
-    return _forward(self, message, Causes([], causes.view, causes.servers), now)
+    return _forward(self, run, Causes([], causes.view, causes.servers), now)
 
 
 @mutant("daisy-early-servers-left-out", of=EarlyServersGroup.forward, scenario="early daisy")
-def _servers_left_out(self: EarlyServersGroup, message: Clocked, causes: Causes, now: Nanos) -> bool:
+def _servers_left_out(self: EarlyServersGroup, run: Clocked, causes: Causes, now: Nanos) -> bool:
     """The vector of the servers' group is not carried."""
-    return _forward(self, message, Causes(causes.group, 0, []), now)
+    return _forward(self, run, Causes(causes.group, 0, []), now)
 
 
 @mutant("daisy-early-in-whole", of=EarlyLocalGroup.send_ahead, scenario="early daisy")
-def _in_whole(self: EarlyLocalGroup, message: Clocked, now: Nanos) -> None:
+def _in_whole(self: EarlyLocalGroup, run: Clocked, now: Nanos) -> None:
     """What is ahead is delivered at once."""
-    self.member.relay([Segment.pack([pack_with(message, NOWHERE)])], now, self.inner)
+    self.member.relay([Segment.pack([pack(run, NOWHERE)])], now, self.inner)
 
 
 @mutant("daisy-early-out-of-turn", of=EarlyLocalGroup.relay, scenario="dying daisy")

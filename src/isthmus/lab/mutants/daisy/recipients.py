@@ -9,7 +9,6 @@ from isthmus.core.message import Batch, Clocked
 from isthmus.hierarchy.daisy.flush import by_clock
 from isthmus.hierarchy.daisy.parcels import Parcels
 from isthmus.hierarchy.daisy.point import Flush, FlushEntry, PointGroup
-from isthmus.hierarchy.daisy.record import id_of
 from isthmus.lab.mutants.mutant import mutant
 from isthmus.ordering.orders.matrix import MatrixOrder
 
@@ -51,7 +50,7 @@ def _learns_of_itself(self: MatrixOrder, batch: Batch) -> None:
 @mutant("daisy-recipients-witnesses-left-out", of=PointGroup._tell, scenario="recipients daisy")
 def _without_witnesses(self: PointGroup) -> Iterator[FlushEntry]:
     """The flush leaves out what witnesses hold."""
-    return (each for each in _tell(self) if self.id in (each.message.origin, *each.message.destinations))
+    return (each for each in _tell(self) if self.id in (each.run.origin, *each.run.destinations))
 
 
 @mutant("daisy-recipients-kept-left-out", of=PointGroup._tell, scenario="recipients daisy")
@@ -66,5 +65,5 @@ def _past_the_gap(self: Flush) -> list[Clocked]:
 
     Begins with everything that anybody told, whether its causes are there or not.
     """
-    found: dict[MessageId, Clocked] = {id_of(each.message): each.message for each in self.everything()}
+    found: dict[MessageId, Clocked] = {each.run.id: each.run for each in self.everything()}
     return sorted(found.values(), key=by_clock)

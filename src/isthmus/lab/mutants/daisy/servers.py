@@ -8,13 +8,12 @@ from operator import truth
 from isthmus.core.endpoint import AddressedDelivery, Outbox
 from isthmus.core.ids import MessageId, Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
-from isthmus.core.segment import pack_all
 from isthmus.core.wire.daisy import DaisyFrame
 from isthmus.hierarchy.daisy import servers as daisy_servers
 from isthmus.hierarchy.daisy.flush import FlushResult, agree
 from isthmus.hierarchy.daisy.generation import DaisyGeneration
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
-from isthmus.hierarchy.daisy.record import GroupRecord, pack, unpack
+from isthmus.hierarchy.daisy.record import GroupRecord, pack_runs, unpack
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.lab.mutants.mutant import mutant
 
@@ -53,20 +52,20 @@ def _vector_leaks(self: DaisyGeneration, place: int, arrival: Arrival, now: Nano
 def _for_everybody(self: DaisyGeneration, place: int, arrival: Arrival, now: Nanos, out: Outbox) -> None:
     """Members deliver some of what is not for them."""
     _arrived(self, place, arrival, now, out)
-    if place == 0 and self.id not in arrival.message.destinations and arrival.message.seq % 8 == 0:
-        out.addressed.append(AddressedDelivery(arrival.message, arrival.batch))
+    if place == 0 and self.id not in arrival.run.destinations and arrival.run.last % 8 == 0:
+        out.addressed.append(AddressedDelivery(arrival.run, arrival.batch))
 
 
 @mutant("daisy-not-fifo", of=ServersGroup.send, scenario="daisy")
-def _newest_first(self: ServersGroup, messages: Sequence[Clocked], now: Nanos) -> None:
+def _newest_first(self: ServersGroup, runs: Sequence[Clocked], now: Nanos) -> None:
     """A server sends on the newest first.
 
     What is sent on waits for a second one, which then goes first.
     """
-    held, self.holds_back = getattr(self, "holds_back", []), list(messages)  # type: ignore[attr-defined]
+    held, self.holds_back = getattr(self, "holds_back", []), list(runs)  # type: ignore[attr-defined]
     if held:
         self.holds_back = []  # type: ignore[attr-defined]
-        _send(self, messages, now)
+        _send(self, runs, now)
         _send(self, held, now)
 
 
@@ -74,12 +73,9 @@ def _newest_first(self: ServersGroup, messages: Sequence[Clocked], now: Nanos) -
 def _up_on_receipt(self: DaisyGeneration, source: ProcessId, frame: DaisyFrame, now: Nanos, out: Outbox) -> None:
     """A server sends up what its local group has not delivered yet."""
     if len(self.levels) > 1 and frame.group == self.local.number and isinstance(frame.pdu, Batch):
-        for packed in frame.pdu.segment:
-            message = unpack(packed)
-            if message is not None and self.tree.is_below(frame.group, message.origin):
-                if self.local.goes_beyond(message):
-                    above = self.levels[1]
-                    above.send([message], now)
+        for run in unpack(frame.pdu.segment):
+            if self.tree.is_below(frame.group, run.origin) and self.local.goes_beyond(run):
+                self.levels[1].send([run], now)
     _on_frame(self, source, frame, now, out)
 
 
@@ -94,19 +90,19 @@ def _offered_once(self: LocalGroup) -> None:
 
 
 @mutant("daisy-star-past-the-server", of=LocalGroup.send, scenario="star daisy")
-def _past_the_server(self: LocalGroup, messages: Sequence[Clocked], now: Nanos) -> None:
+def _past_the_server(self: LocalGroup, runs: Sequence[Clocked], now: Nanos) -> None:
     """Members of a star multicast by themselves."""
-    self.member.relay(pack_all(pack(messages)), now, self.inner)
+    self.member.relay(pack_runs(runs), now, self.inner)
 
 
 # Memory
 
 
 @mutant("daisy-vector-not-kept", of=GroupRecord.add, scenario="daisy")
-def _vector_not_kept(self: GroupRecord, message: Clocked, keep: bool = True) -> bool:
+def _vector_not_kept(self: GroupRecord, run: Clocked, keep: bool = True) -> bool:
     """Nobody remembers what was delivered."""
-    self.seen[message.origin] = message.seq - 1
-    return _add(self, message, keep)
+    self.seen[run.origin] = run.last - 1
+    return _add(self, run, keep)
 
 
 @mutant("daisy-members-forget", of=LocalGroup.confirmed, scenario="daisy")
@@ -176,7 +172,7 @@ def _any_order(
 ) -> FlushResult:
     """The flush orders messages by number."""
     found = agree(states, above, seat_of)
-    return found._replace(agreed=sorted(found.agreed, key=lambda message: (message.seq, -message.origin)))
+    return found._replace(agreed=sorted(found.agreed, key=lambda run: (run.last, -run.origin)))
 
 
 @mutant("daisy-seat-left-out", of=agree, where=daisy_servers, scenario="daisy")
