@@ -24,6 +24,14 @@ def example(name: str) -> Source:
     return path.read_text(), str(path.relative_to(EXAMPLES.parent))
 
 
+def together(name: str, messages: int) -> Source:
+    """An example in which up to so many messages go to the same processes at once: they are one run."""
+    text, path = example(name)
+    before, head, after = text.partition("[simulation.workload]\n")
+    assert head, f"{name} has no table for its workload"
+    return f"{before}{head}together = {messages}\n{after}", path
+
+
 class FaultyGroup:
     """A causal group of real members on a network without chance, and a nemesis with a plan.
 

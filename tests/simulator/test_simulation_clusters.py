@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from known_holes import news
-from simulation_support import example
+from simulation_support import example, together
 
 from isthmus.lab.soak import CLUSTERS, run_chunk
 from isthmus.simulator.campaign import run_seed
@@ -29,6 +30,18 @@ def test_no_run_of_a_sample_breaks_a_promise_and_the_sample_is_not_vacuous(name:
         assert {each.property: each.verdict for each in outcome.report.verdicts} == dict.fromkeys(
             promised(topology), "holds"
         )
+
+
+def test_messages_that_go_together_have_one_header_among_them() -> None:
+    """They are one run on every hop: at the far end each has its share in a matrix of nine numbers."""
+    run = Run(parse(*together("clusters-two-layers", 9)), 1)
+    outcome = run.play()
+    assert not news([outcome])
+    rows = [row for row in run.sink.events if row.event == "deliver" and row.origin_process != row.process]
+    sent = Counter((row.process, row.time_ns, row.destinations) for row in run.sink.events if row.event == "send")
+    headers = [row.control_bytes or 0 for row in rows]
+    assert max(sent.values()) == 9
+    assert min(headers) < 9 < max(headers)
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from known_holes import news
-from simulation_support import example
+from simulation_support import example, together
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
@@ -33,6 +33,14 @@ def test_no_run_of_a_sample_breaks_a_promise(name: str) -> None:
     for outcome in outcomes:
         assert outcome.deliveries
         assert {each.property for each in outcome.report.verdicts} == set(promised(topology))
+
+
+@pytest.mark.parametrize("name", [each for each in DAISIES if each != "daisy-joined"])
+def test_no_run_of_messages_that_go_together_breaks_a_promise(name: str) -> None:
+    """Whole runs through crashes and flushes; where everybody is meant, bursts are runs in any case."""
+    outcomes = [run_seed(together(name, 6), seed) for seed in SEEDS]
+    assert not news(outcomes)
+    assert all(outcome.deliveries for outcome in outcomes)
 
 
 def test_servers_crash_one_after_the_other_and_nothing_is_lost() -> None:

@@ -18,7 +18,7 @@ THINKING: Nanos = MILLISECOND
 
 def window_for(workload: Workload, usual: int) -> int:
     """How many messages a process may have under way: a whole burst fits, or it would never be sent."""
-    return max(usual, workload.burst)
+    return max(usual, workload.burst * workload.together)
 
 
 class Application:

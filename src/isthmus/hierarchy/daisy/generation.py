@@ -16,7 +16,8 @@ from typing import TypeAlias
 from isthmus.core.endpoint import AddressedDelivery, Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import MessageId, Nanos, ProcessId
-from isthmus.core.message import Batch, Clocked
+from isthmus.core.message import Batch, Clocked, runs_of
+from isthmus.core.segment import total
 from isthmus.core.wire.daisy import (
     Census,
     DaisyFrame,
@@ -37,6 +38,7 @@ from isthmus.core.wire.group import Ack, GroupPdu
 from isthmus.hierarchy.daisy.early import EarlyLocalGroup, EarlyServersGroup, forward
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup, NewView
 from isthmus.hierarchy.daisy.point import PointGroup
+from isthmus.hierarchy.daisy.record import opened
 from isthmus.hierarchy.daisy.servers import ServersGroup
 from isthmus.hierarchy.daisy.tree import DaisyTree
 from isthmus.hierarchy.daisy.vouch import Vouching
@@ -97,13 +99,13 @@ class DaisyGeneration:
     def send(
         self, destinations: tuple[ProcessId, ...], first: int, payloads: Sequence[bytes], now: Nanos, out: Outbox
     ) -> None:
-        """Messages to these processes of the tree, in order, with the numbers from `first` on."""
+        """Messages to these processes of the tree, in order, numbered from `first` on: mostly one run."""
         assert destinations or self.tree.options.audience == "everybody", "a message for nobody"
         assert self.tree.knows(destinations), f"{destinations} are not all in this tree"
         runs = []
-        for seq, payload in enumerate(payloads, first):
+        for last, content in runs_of(first, payloads):
             self.clock += 1
-            runs.append(Clocked(self.id, seq, payload, destinations, self.clock))
+            runs.append(Clocked(self.id, last, content, destinations, self.clock))
         self.unstable.update((run.id, run) for run in runs)
         self.local.send(runs, now)
         self._end_step(now, out)
@@ -123,7 +125,7 @@ class DaisyGeneration:
         """How many more messages fit now: 0 while too many are not stable everywhere."""
         if self.local.member.stopped or self._leaving:
             return 0
-        return max(0, self.settings.window_messages - len(self.unstable))
+        return max(0, self.settings.window_messages - total([run.segment for run in self.unstable.values()])[0])
 
     def leave(self, now: Nanos, out: Outbox) -> None:
         """Stop accepting, see everything sent through to stability, then go. `stopped` says when."""
@@ -374,7 +376,8 @@ class DaisyGeneration:
         """Put the words of all groups into the one outbox, each with the number of its group."""
         self.local.end_step()
         inner = self.local.inner
-        out.holds += inner.holds
+        if inner.holds:
+            out.holds += opened(inner.holds)
         for destinations, pdu in inner.sends:
             self._say(out, destinations, self.local.number, pdu)  # type: ignore[arg-type]
         for destinations, word in self.local.words:
@@ -389,7 +392,8 @@ class DaisyGeneration:
         for level in self.levels[1:]:
             assert isinstance(level, ServersGroup)
             level.end_step()
-            out.holds += map(level.named, level.holds)
+            if level.holds:
+                out.holds += opened(map(level.named, level.holds))
             for destinations, seat_word in level.sends:
                 self._say(out, destinations, level.number, seat_word)
             level.sends.clear()

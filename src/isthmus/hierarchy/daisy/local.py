@@ -32,7 +32,7 @@ from isthmus.ordering.orders.fifo import FifoOrder
 
 
 class Arrival(NamedTuple):
-    """A message that a group has just delivered here, for the first time, and the batch that brought it."""
+    """A run that a group has just delivered here, for the first time, and the batch that brought it."""
 
     run: Clocked
     batch: Batch | None

@@ -11,23 +11,22 @@ here; the second the gateways are asked for.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from isthmus.core.endpoint import Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
-from isthmus.core.message import Batch, Number, Payload
-from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment, segments_of, take, total
+from isthmus.core.message import MAX_RUN_BYTES, Batch
+from isthmus.core.segment import EMPTY, MAX_SEGMENT_MESSAGES, Segment, portions, segments_of, take, total
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.process import DaisyProcess
-from isthmus.hierarchy.daisy.record import unpack
 from isthmus.hierarchy.daisy.tree import DaisyTree
 from isthmus.ordering.group.past import Past
 from isthmus.ordering.group.window import GroupSettings
@@ -37,7 +36,7 @@ GROUP_VIEWS = 1_000_000
 
 _ALL_BYTES = 1 << 62
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[Number, Number, Payload])
+_decoder = msgspec.msgpack.Decoder(Segment)
 
 
 def daisy_member(
@@ -45,13 +44,16 @@ def daisy_member(
 ) -> DaisyMember:
     """One process of a daisy. How far a gateway has finished it says to those who ask; inside, delivery is enough."""
     if slot_of(process) in gateways:
-        settings = msgspec.structs.replace(settings, auto_confirm=True)
+        settings = replace(settings, auto_confirm=True)
     return DaisyMember(DaisyProcess(process, tree, settings, now), gateways)
 
 
-def _brought_by(item: Batch | View) -> object:
-    """What deliveries have in common that one batch of the local group brought of one origin."""
-    return item if isinstance(item, View) else (item.sender, item.view, item.stamp)
+def _born(payload: bytes) -> Segment:
+    """The messages that a gateway has sent in one of its own; none, where that is nonsense."""
+    try:
+        return _decoder.decode(payload)
+    except msgspec.DecodeError:
+        return EMPTY
 
 
 class DaisyMember:
@@ -85,6 +87,7 @@ class DaisyMember:
         self.settled_through: dict[ProcessId, int] = {}
         self.finished: dict[ProcessId, int] = {}
         self._answers: dict[ProcessId, int] = {}
+        self._not_settled: defaultdict[ProcessId, deque[int]] = defaultdict(deque)
         self._settled_early: defaultdict[ProcessId, set[int]] = defaultdict(set)
         self._gateways_in = 0
         self._gateways_left: Collection[ProcessId] = self.gateways
@@ -116,7 +119,7 @@ class DaisyMember:
         """Broadcast messages that were born in another system. Only gateways do so."""
         if self.stopped:
             return
-        enveloped = [_encoder.encode(message) for segment in segments for message in segment]
+        enveloped = [_encoder.encode(segment) for segment in portions(segments, MAX_RUN_BYTES)]
         self.process.send((), enveloped, now, self._inner)
         self._hand_over(out)
 
@@ -212,59 +215,54 @@ class DaisyMember:
         out.deliveries += self._delivered(inner.deliveries)
         for origin, seq in inner.settled:
             self.note_settled(origin, seq, out)
-        out.holds += map(self._opened_hold, inner.holds)
-        out.carried += map(self._opened_carried, inner.carried)
+        out.holds += self._opened_holds(inner.holds)
+        out.carried += self._opened_carried(inner.carried)
         out.sends += inner.sends
         self.stopped = out.stopped = self.stopped or inner.stopped or out.stopped
         inner.clear()
         self._free_own(out)
 
-    def _delivered(self, items: Sequence[Batch | View]) -> list[Batch | View]:
-        """Put deliveries into the outbox. What one batch of the local group brought of one origin stays together."""
-        delivered: list[Batch | View] = []
-        for _, together in groupby(items, _brought_by):
-            batches: list[Batch] = []
-            for item in together:
-                if isinstance(item, View):
-                    delivered.append(self._named(item))
-                else:
-                    batches.append(item)
-            for start in range(0, len(batches), MAX_SEGMENT_MESSAGES):
-                portion = batches[start : start + MAX_SEGMENT_MESSAGES]
-                segment = self._opened_all(chain.from_iterable(batch.segment for batch in portion))
-                delivered.append(msgspec.structs.replace(portion[-1], segment=segment))
-        return delivered
+    def _delivered(self, items: Sequence[Batch | View]) -> Iterator[Batch | View]:
+        """Deliveries as an application knows them, each a run; or one that a gateway had inside one of its own."""
+        for item in items:
+            if isinstance(item, View):
+                yield self._named(item)
+            else:
+                self.note_delivered(item.sender, item.number)
+                segments = list(self._opened(item.segment))
+                for number, segment in enumerate(segments, item.number - len(segments) + 1):
+                    yield replace(item, number=number, segment=segment)
 
-    def _opened_all(self, messages: Iterable[Opened]) -> Segment:
-        return Segment.pack([opened for message in messages if (opened := self._opened(message)) is not None])
+    def _opened(self, run: Segment) -> Iterator[Segment]:
+        """What an application knows of a run: it as it is, or what a gateway had to broadcast, message by message."""
+        (origin,) = run.marks
+        return map(_born, run.payloads()) if slot_of(origin) in self.gateways else iter((run,))
 
-    def _opened(self, message: Opened) -> Opened | None:
-        """What an application knows of a message of this daisy; None where a gateway sent nonsense."""
-        origin, _, payload = message
-        if slot_of(origin) not in self.gateways:
-            return message
-        try:
-            return _decoder.decode(payload)
-        except msgspec.DecodeError:
-            return None
+    def _opened_holds(self, holds: Iterable[Hold]) -> Iterator[Hold]:
+        for hold in holds:
+            for segment in self._opened(hold.batch.segment):
+                yield hold._replace(batch=replace(hold.batch, segment=segment))
 
-    def _opened_hold(self, hold: Hold) -> Hold:
-        segment = self._opened_all(chain.from_iterable(run.segment for run in unpack(hold.batch.segment)))
-        return hold._replace(batch=msgspec.structs.replace(hold.batch, segment=segment))
+    def _opened_carried(self, carried: Iterable[Carried]) -> Iterator[Carried]:
+        for each in carried:
+            for segment in self._opened(each.segment):
+                yield each._replace(segment=segment)
 
-    def _opened_carried(self, carried: Carried) -> Carried:
-        return carried._replace(segment=self._opened_all(carried.segment))
+    def note_delivered(self, origin: ProcessId, last: int) -> None:
+        """Note a run that is delivered, and settled some day."""
+        self._not_settled[origin].append(last)
 
-    def note_settled(self, origin: ProcessId, seq: int, out: Outbox) -> None:
-        """Note that one message is settled. Such words come one by one, and not always in order."""
-        through = self.settled_through.get(origin, 0)
-        early = self._settled_early[origin]
-        if seq > through:
-            early.add(seq)
-        while through + 1 in early:
-            through += 1
+    def note_settled(self, origin: ProcessId, last: int, out: Outbox) -> None:
+        """Note that a run is settled. Such words come one by one, and not always in order."""
+        waiting, early = self._not_settled[origin], self._settled_early[origin]
+        if last <= self.settled_through.get(origin, 0):
+            return
+        early.add(last)
+        through = 0
+        while waiting and waiting[0] in early:
+            through = waiting.popleft()
             early.discard(through)
-        if through > self.settled_through.get(origin, 0):
+        if through:
             self.settled_through[origin] = through
             out.settled.append((origin, through))
 
@@ -292,8 +290,8 @@ class DaisyMember:
         if self.own:
             through = min(self.settled_through.get(self.id, 0), self.finished_beyond)
             assert self._first_own > through, f"{self._first_own} is stable up to {through}, and kept"
-        for origin, early in self._settled_early.items():
-            assert not early or min(early) > self.settled_through.get(origin, 0) + 1, f"{origin}: {early}"
+        for origin, waiting in self._not_settled.items():
+            assert not waiting or waiting[0] not in self._settled_early[origin], f"{waiting[0]} of {origin} is settled"
 
     def fork(self) -> Self:
         return deepcopy(self)

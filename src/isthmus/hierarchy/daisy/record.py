@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
+from isthmus.core.endpoint import Hold
 from isthmus.core.ids import MessageId, ProcessId
 from isthmus.core.message import MAX_MEMBERS, Clocked, Content, Number, Vector
 from isthmus.core.segment import Opened, Segment, pack_all
 
 
 class GroupRecord:
-    """Which messages have been here. Each of them is kept, or it is settled: nobody needs it any more."""
+    """Which runs have been here. Each of them is kept, or it is settled: nobody needs it any more."""
 
     __slots__ = ("kept", "seen")
 
@@ -28,7 +29,7 @@ class GroupRecord:
         self.kept: dict[MessageId, Clocked] = {}
 
     def add(self, run: Clocked, keep: bool = True) -> bool:
-        """Note a message. False for one that was here before."""
+        """Note a run. False for one that was here before."""
         if run.last <= self.seen.get(run.origin, 0):
             return False
         self.seen[run.origin] = run.last
@@ -40,11 +41,11 @@ class GroupRecord:
         return run.seq <= self.seen.get(run.origin, 0)
 
     def is_settled(self, run: MessageId) -> bool:
-        """Whether this message has been here and nobody will ever need it again."""
+        """Whether this run has been here and nobody will ever need it again."""
         return self.has(run) and run not in self.kept
 
     def settle(self, runs: Iterable[MessageId]) -> list[MessageId]:
-        """Note messages that are stable beyond the group. Returns those that were not known to be."""
+        """Note runs that are stable beyond the group. Returns those that were not known to be."""
         return [each for each in runs if self.kept.pop(each, None) is not None]
 
     def begin(self, agreed: Sequence[Clocked], rest: Iterable[Clocked]) -> list[Clocked]:
@@ -61,7 +62,7 @@ class GroupRecord:
         return fresh
 
     def tell(self, concerns: Callable[[Clocked], bool]) -> list[Clocked]:
-        """The messages that are kept and concern the listener."""
+        """The runs that are kept and concern the listener."""
         return [run for run in self.kept.values() if concerns(run)]
 
     def invariants(self) -> None:
@@ -124,6 +125,13 @@ def pack_runs(runs: Iterable[Clocked]) -> list[Segment]:
 def unpack(segment: Segment) -> Iterator[Clocked]:
     """The runs in the envelopes of a segment, without those that make no sense."""
     return (run for run, _ in unpack_with(segment))
+
+
+def opened(holds: Iterable[Hold]) -> Iterator[Hold]:
+    """What is held in a group, for a trace: the runs in its envelopes."""
+    for hold in holds:
+        for run in unpack(hold.batch.segment):
+            yield hold._replace(batch=structs.replace(hold.batch, segment=run.segment))
 
 
 def unpack_with(segment: Segment) -> Iterator[tuple[Clocked, Way | None]]:

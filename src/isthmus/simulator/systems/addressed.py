@@ -54,12 +54,13 @@ class AddressedApplication(Application, ABC):
         self._write(host, self.rng.choices(self._processes, k=count), depth)
 
     def _write(self, host: Host, targets: list[ProcessId], depth: int, named: ProcessId | None = None) -> None:
-        """One message to each of these. Whoever has no credit lets it be."""
+        """A message to each of these, or some together. Whoever has no credit lets it be."""
         if not host.alive:
             return
         endpoint = host.endpoint
         assert isinstance(endpoint, Writer)
-        if endpoint.credit() < len(targets):
+        together = self.workload.together
+        if endpoint.credit() < len(targets) * together:
             self.world.sometimes.reach("back-pressure")
             return
         for target in targets:
@@ -68,9 +69,11 @@ class AddressedApplication(Application, ABC):
             everybody = self._recipients(endpoint, target)
             if not everybody:
                 continue
-            size = self.rng.randint(self.workload.minimum_size, self.workload.maximum_size)
-            payload = bytes((min(depth, 255),)) + before.to_bytes(2, "big") + bytes(max(0, size - 3))
-            self.world.send(host, self._accept(endpoint, everybody), [payload], everybody)
+            count = 1 if together == 1 else self.rng.randint(1, together)
+            head = bytes((min(depth, 255),)) + before.to_bytes(2, "big")
+            sizes = [self.rng.randint(self.workload.minimum_size, self.workload.maximum_size) for _ in range(count)]
+            payloads = [head + bytes(max(0, size - 3)) for size in sizes]
+            self.world.send(host, self._accept(endpoint, everybody), payloads, everybody)
 
     @abstractmethod
     def _accept(self, endpoint: Writer, everybody: tuple[ProcessId, ...]) -> Accept:

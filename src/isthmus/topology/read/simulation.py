@@ -46,13 +46,15 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     `rate` is messages per second and process, sent in bursts of `burst` back to back. A process answers a message
     that it delivers with probability `reply`; an answer may be answered, up to `reply_depth` deep: this is what
-    makes long causal chains through many processes. `senders` None means everybody.
+    makes long causal chains through many processes. `senders` None means everybody. Where messages are for some
+    processes only, up to `together` go to the same ones at once.
     """
 
     rate: float = 100.0
     minimum_size: int = 100
     maximum_size: int = 100
     burst: int = 1
+    together: int = 1
     reply: float = 0.0
     reply_depth: int = 4
     senders: tuple[ProcessName, ...] | None = None
@@ -149,6 +151,7 @@ def _workload(table: Table) -> Workload:
         minimum_size=minimum,
         maximum_size=maximum,
         burst=table.integer("burst", default.burst, 1, MAX_BURST),
+        together=table.integer("together", default.together, 1, MAX_BURST),
         reply=table.number("reply", default.reply, 0.0, 1.0),
         reply_depth=table.integer("reply-depth", default.reply_depth, 0, MAX_DEPTH),
         senders=None if senders is None else tuple(ProcessName(*sender.split("/")) for sender in senders),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.segment import Opened
+from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import Finished
 from isthmus.hierarchy.daisy.member import DaisyMember
 from isthmus.lab.mutants.mutant import mutant
@@ -41,12 +41,12 @@ def _settled_when_delivered(self: DaisyMember, out: Outbox) -> None:
 
 
 @mutant("daisy-joined-sealed", of=DaisyMember._opened, scenario="joined daisies")
-def _sealed(self: DaisyMember, message: Opened) -> Opened | None:
+def _sealed(self: DaisyMember, run: Segment) -> Iterator[Segment]:
     """What came in is handed out as a message of the gateway."""
-    return message
+    return iter((run,))
 
 
 @mutant("daisy-joined-views-first", of=DaisyMember._delivered, scenario="joined daisies")
-def _views_first(self: DaisyMember, items: Sequence[Batch | View]) -> list[Batch | View]:
+def _views_first(self: DaisyMember, items: Sequence[Batch | View]) -> Iterator[Batch | View]:
     """Views overtake what was delivered before them."""
     return _delivered(self, sorted(items, key=lambda item: isinstance(item, Batch)))
