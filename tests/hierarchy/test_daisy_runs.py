@@ -11,6 +11,7 @@ from isthmus.core.message import Batch, Clocked
 from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.daisy import DaisyFrame, Offered, Parcel
 from isthmus.core.wire.pdu import Pdu
+from isthmus.hierarchy.daisy.local import Arrival, LocalGroup
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import unpack
@@ -89,6 +90,21 @@ def test_a_run_goes_through_all_groups_as_it_was_sent(options: DaisyOptions) -> 
     assert meadow.deliveries == 3
     assert [list(segment) for segment in meadow.stable] == [sent]
     assert meadow.processes[1].credit() == WINDOW
+
+
+def test_word_that_a_run_is_stable_waits_for_the_run() -> None:
+    """A group of one has delivered and finished with what it is given before anybody has asked what it delivered."""
+    tree = tree_of(DaisyTable(processes=("0",)), int)
+    group = LocalGroup(0, tree, tree.groups[0], GroupSettings(), 0)
+    run = Clocked(0, 1, b"x", (0,), 1)
+    group.send([run], 0)
+    group.wake(GroupSettings().heartbeat)
+    assert group.confirmed() == []
+    (arrival,) = group.news()
+    assert isinstance(arrival, Arrival)
+    assert arrival.run == run
+    assert group.confirmed() == [run.id]
+    assert group.is_quiet
 
 
 @pytest.mark.parametrize("options", KINDS)
