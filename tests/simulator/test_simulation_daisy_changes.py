@@ -127,6 +127,25 @@ def test_small_groups_merge_after_crashes_and_the_dead_are_passed_over() -> None
     assert table.delivered[1] == [b"for one of them"]
 
 
+def test_a_generation_is_over_when_all_have_begun_the_next_though_nobody_in_it_can_say_so() -> None:
+    """Those of a group who were left when it was cut in two may be those who are taken for dead in the next generation;
+    the others are out of the former one and alive. Then nobody answers there for their seat any more."""
+    names = ("a1", "a2", "a3", "b1", "b2", "b3")
+    parts = (DaisyTable(name="a", processes=names[:3]), DaisyTable(name="b", processes=names[3:]))
+    options = DaisyOptions(split_above=4, merge_below=2)
+    table = Table(tree_of(DaisyTable(parts=parts, options=options), names.index), range(6))
+    newcomer = 6
+    table.processes[newcomer] = DaisyProcess(newcomer, table.processes[0].tree, SETTINGS, 0)
+    table.delivered[newcomer] = []
+    while {process.tree.generation for process in table.processes.values()} != {1}:
+        table.pass_time(1)
+    for each in (3, 4, 5):
+        table.processes[each].former = None
+    assert all(table.processes[each].former is not None for each in (0, 1, 2))
+    table.pass_time(20)
+    assert not any(process.is_changing for process in table.processes.values())
+
+
 def test_a_process_that_slept_through_a_change_is_told_that_it_is_over() -> None:
     table = Table(one_group(4, split_above=3, merge_below=1), range(4))
     asleep = table.processes.pop(3)

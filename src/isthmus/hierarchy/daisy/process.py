@@ -25,7 +25,7 @@ from isthmus.core.segment import segments_of
 from isthmus.core.wire.daisy import Census, ChangePdu, DaisyFrame, Halt, Knock, Over, Welcome
 from isthmus.core.wire.group import Counts
 from isthmus.core.wire.pdu import Pdu
-from isthmus.hierarchy.daisy.census import Poll
+from isthmus.hierarchy.daisy.census import Poll, fellows
 from isthmus.hierarchy.daisy.generation import DaisyGeneration, Level
 from isthmus.hierarchy.daisy.local import LocalGroup
 from isthmus.hierarchy.daisy.shape import Shape, Sizes, admit, fit, names_given, regroup, traffic_of
@@ -254,7 +254,12 @@ class DaisyProcess:
             self._say(out, (server,), level.number, mine)
 
     def _consider(self, census: Census, now: Nanos, out: Outbox) -> None:
-        """We are the topmost server, and this is everybody. Halt if groups should be others; end when all are done."""
+        """We are the topmost server, and this is everybody. Halt if groups should be others; end when all are done.
+
+        All of them have begun this generation, and who has not is in no view of it: so the former one is over, and it
+        may be that nobody is left in it who could find out in any other way.
+        """
+        self._over, self.former = self.tree.generation - 1, None
         if self.current.ending:
             return
         present = self.tree.shape().only({process for process, _, _ in census.people})
@@ -319,10 +324,10 @@ class DaisyProcess:
                 self.local.member.detector.heard(each, now)
 
     def _ask_whether_it_is_over(self, out: Outbox) -> None:
-        """Ask whether the former generation is over; also our present group, as all of the former may be dead."""
-        others = tuple(each for each in self.local.view.members if each != self.id)
-        if self.former is not None and others:
-            out.sends.append((others, DaisyFrame(TOP, self.former.tree.generation, Halt())))
+        """Ask whether the former generation is over; also our present groups, as all of the former may be dead."""
+        if self.former is not None:
+            others = {each for level in self.levels for each in fellows(level)}
+            out.sends.append((tuple(sorted(others)), DaisyFrame(TOP, self.former.tree.generation, Halt())))
 
     def _stop(self, out: Outbox) -> None:
         """Stop this process: the others have gone on without it."""
