@@ -107,6 +107,14 @@ def test_word_that_a_run_is_stable_waits_for_the_run() -> None:
     assert group.is_quiet
 
 
+def test_the_window_counts_bytes_as_well() -> None:
+    meadow = Meadow(DaisyOptions())
+    meadow.send(1, (3,), [bytes(GroupSettings().window_bytes // 8)] * 8)
+    assert meadow.processes[1].credit() == 0
+    meadow.pass_time()
+    assert meadow.processes[1].credit() == WINDOW
+
+
 @pytest.mark.parametrize("options", KINDS)
 def test_runs_to_different_processes_are_apart_and_in_order(options: DaisyOptions) -> None:
     meadow = Meadow(options)

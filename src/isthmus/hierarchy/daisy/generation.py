@@ -122,10 +122,11 @@ class DaisyGeneration:
         self._end_step(now, out)
 
     def credit(self) -> int:
-        """How many more messages fit now: 0 while too many are not stable everywhere."""
-        if self.local.member.stopped or self._leaving:
+        """How many more messages fit now: 0 while too many, or too large ones, are not stable everywhere."""
+        messages, size = total([run.segment for run in self.unstable.values()])
+        if self.local.member.stopped or self._leaving or size >= self.settings.window_bytes:
             return 0
-        return max(0, self.settings.window_messages - total([run.segment for run in self.unstable.values()])[0])
+        return max(0, self.settings.window_messages - messages)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
         """Stop accepting, see everything sent through to stability, then go. `stopped` says when."""
