@@ -121,17 +121,30 @@ class Outbox:
         self.stopped = ""
 
     def clear(self) -> None:
-        """Empty the outbox in place. A driver that wants to keep a list takes it out before."""
-        self.stored.clear()
-        self.stages.clear()
-        self.deliveries.clear()
-        self.addressed.clear()
-        self.stable.clear()
-        self.settled.clear()
-        self.holds.clear()
-        self.carried.clear()
-        self.sends.clear()
-        self.links.clear()
+        """Empty the outbox in place. A driver that wants to keep a list takes it out before.
+
+        Nearly all lists are empty after nearly every step, and to ask takes a third of the time that clearing does.
+        """
+        if self.stored:
+            self.stored.clear()
+        if self.stages:
+            self.stages.clear()
+        if self.deliveries:
+            self.deliveries.clear()
+        if self.addressed:
+            self.addressed.clear()
+        if self.stable:
+            self.stable.clear()
+        if self.settled:
+            self.settled.clear()
+        if self.holds:
+            self.holds.clear()
+        if self.carried:
+            self.carried.clear()
+        if self.sends:
+            self.sends.clear()
+        if self.links:
+            self.links.clear()
         self.stopped = ""
 
 

@@ -20,7 +20,7 @@ Nanos: TypeAlias = int
 """Virtual or real time, always an argument, never read by a protocol."""
 
 SLOT_BITS = 16
-_SLOT_MASK = (1 << SLOT_BITS) - 1
+SLOT_MASK = (1 << SLOT_BITS) - 1
 
 LIFE = 100
 """Incarnations of a slot in one life of its system, which begins again when all its processes died at once: the first
@@ -34,13 +34,13 @@ SECOND: Nanos = 1_000_000_000
 
 def incarnation_of(slot: int, incarnation: int) -> ProcessId:
     """The id of the n-th process (from 0) that lives in a slot of the topology."""
-    if not 0 <= slot <= _SLOT_MASK:
+    if not 0 <= slot <= SLOT_MASK:
         raise ValueError(f"slot {slot} does not fit {SLOT_BITS} bits")
     return incarnation << SLOT_BITS | slot
 
 
 def slot_of(process: ProcessId) -> int:
-    return process & _SLOT_MASK
+    return process & SLOT_MASK
 
 
 def life_of(process: ProcessId) -> int:

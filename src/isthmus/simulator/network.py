@@ -39,6 +39,12 @@ class Network:
         self.longest_wait: dict[int, Nanos] = {}
         """By slot: how long, at the most, a PDU of it had to wait for those before it on its line, and for itself."""
         self._calm = faults == NetworkFaults() and bandwidth is None
+        self._even = delay.delay if self._calm and isinstance(delay, Fixed) else None
+        """How long everything takes everywhere, where that is so."""
+        self._latest_of: dict[int, Nanos] = {}
+        self._together: dict[int, tuple[ProcessId, ...]] = {}
+        """By slot of the sender, when the latest of its PDUs arrives, and to whom it goes if it was sent `together`:
+        an entry per sender, where one per line took a third of the time of a large group."""
 
     # Faults, switched on and off by the nemesis
 
@@ -57,6 +63,17 @@ class Network:
         return (source, destination) in self._cut
 
     # PDUs
+
+    def together(self, source: ProcessId, destinations: tuple[ProcessId, ...], pdu: Pdu, now: Nanos) -> Nanos | None:
+        """When a PDU gets to all of these, if that is the same time for all; None where each has to be asked for."""
+        if self._even is None or self._cut:
+            return None
+        arrival, slot = now + self._even, slot_of(source)
+        if arrival <= self._latest_of.get(slot, -1):
+            return None
+        self._latest_of[slot] = arrival
+        self._together[slot] = destinations
+        return arrival
 
     def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
         """When this PDU gets there: nothing, once, or twice."""
@@ -99,8 +116,14 @@ class Network:
         return leaves
 
     def _in_order(self, line: tuple[int, int], arrival: Nanos) -> Nanos:
+        if self._even is not None:
+            source = line[0]
+            for destination in self._together.pop(source, ()):
+                self._last_arrival[source, slot_of(destination)] = self._latest_of[source]
         last = self._last_arrival.get(line, 0)
         if arrival <= last:
             arrival = last + 1
         self._last_arrival[line] = arrival
+        if self._even is not None:
+            self._latest_of[source] = max(arrival, self._latest_of.get(source, 0))
         return arrival

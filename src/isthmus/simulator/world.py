@@ -1,8 +1,10 @@
 """Virtual time and the processes that live in it.
 
-The world is a queue of things to happen, in integer nanoseconds; ties are broken by the order of scheduling. A `Host`
-is one process: it calls its endpoint exactly as a driver over sockets does, has the outbox recorded and carries it out,
-in the order that the outbox states. A process crashes between any two sends of a step, if a fault plan says so.
+The world is a queue of things to happen, in integer nanoseconds; ties are broken by the order of scheduling. The queue
+has one entry for all that happens at one time, and a multicast that arrives everywhere at one time is one thing to
+happen. A `Host` is one process: it calls its endpoint exactly as a driver over sockets does, has the outbox recorded
+and carries it out, in the order that the outbox states. A process crashes between any two sends of a step, if a fault
+plan says so.
 
 With `check` on, every endpoint's `invariants()` hold after each of its steps or the run stops there.
 """
@@ -15,7 +17,7 @@ from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias, cast
 
 from isthmus.core.endpoint import AddressedDelivery, Destinations, Endpoint, Member, Outbox, View
-from isthmus.core.ids import MILLISECOND, Directory, LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.ids import MILLISECOND, SLOT_MASK, Directory, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import HopAck
@@ -36,6 +38,9 @@ _HOLD_CASES = {
     "received": "held for what its sender had",
 }
 
+
+_NOTICED = (DaisyFrame, Ack, HopAck, Fetch, Places, Busy, Promise)
+"""PDUs that may show a rare case, by themselves or by what is in them."""
 
 STEPS_PER_MILLISECOND = 2_000
 """Steps of one process, on the average, in a virtual millisecond: a world that takes more goes round in circles. 16
@@ -66,6 +71,7 @@ class Host:
         "dies_after",
         "ended",
         "endpoint",
+        "id",
         "journal",
         "on_addressed",
         "on_batch",
@@ -83,6 +89,7 @@ class Host:
         on_addressed: Callable[[Host, AddressedDelivery], None] | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.id: ProcessId = endpoint.id
         self.recorder = recorder
         self.on_batch = on_batch
         self.on_addressed = on_addressed
@@ -94,10 +101,6 @@ class Host:
         self.busy_until: Nanos = 0
         self.wake_at: Nanos | None = None
         self.view: View | None = None
-
-    @property
-    def id(self) -> ProcessId:
-        return self.endpoint.id
 
     @property
     def member(self) -> Member:
@@ -123,9 +126,11 @@ class World:
         self._window: Nanos = 0
         self._steps_before = 0
         self._rounds: Counter[str] = Counter()
-        self._queue: list[tuple[Nanos, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._scheduled = 0
+        self._times: list[Nanos] = []
+        self._due: dict[Nanos, list[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
+        self._sent_in_order = 0
         self._most_steps = STEPS_PER_MILLISECOND
+        self._enough_steps = STEPS_PER_MILLISECOND
         self._out = Outbox()
         self._latest_arrival: dict[tuple[int, int], int] = {}
         self.media: dict[int, SimulatedMedium] = {}
@@ -137,25 +142,31 @@ class World:
     # Time
 
     def at(self, time: Nanos, action: Callable[..., None], *arguments: Any) -> None:
-        self._scheduled += 1
-        heappush(self._queue, (time, self._scheduled, action, arguments))
+        due = self._due.get(time)
+        if due is None:
+            self._due[time] = [(action, arguments)]
+            heappush(self._times, time)
+        else:
+            due.append((action, arguments))
 
     def run_until(self, end: Nanos) -> None:
         """Let everything happen that is due before or at `end`."""
-        queue = self._queue
-        while queue and queue[0][0] <= end:
-            self.now, _, action, arguments = heappop(queue)
-            action(*arguments)
-            if self.steps > self._steps_before + self._most_steps:
-                self._watch_rounds()
+        times = self._times
+        while times and times[0] <= end:
+            self.now = now = heappop(times)
+            for action, arguments in self._due.pop(now):
+                action(*arguments)
+                if self.steps > self._enough_steps:
+                    self._watch_rounds()
         self.now = end
 
     def _watch_rounds(self) -> None:
         """Many steps since the last look: does time pass? If not, see for a while who does what, and end the run."""
         if self.now >= self._window + MILLISECOND:
             self._window, self._steps_before = self.now, self.steps
+            self._enough_steps = self.steps + self._most_steps
             self._rounds.clear()
-        elif self.steps > self._steps_before + self._most_steps + _LAST_ROUNDS:
+        elif self.steps > self._enough_steps + _LAST_ROUNDS:
             often = ", ".join(f"{what} {times:,} times" for what, times in self._rounds.most_common(_SHOWN_ROUNDS))
             steps = self.steps - self._steps_before
             raise WentRound(f"{steps:,} steps within a virtual millisecond, at the end of them {often}")
@@ -166,7 +177,10 @@ class World:
         """Put a process into its slot. Whoever was there is gone."""
         self.hosts[slot_of(host.id)] = host
         self._most_steps = STEPS_PER_MILLISECOND * len(self.hosts)
-        self._arm(host)
+        self._enough_steps = self._steps_before + self._most_steps
+        deadline = host.endpoint.deadline()
+        if deadline is not None:
+            self._wake_by(host, deadline)
 
     def living(self) -> list[Host]:
         return [host for host in self.hosts.values() if host.alive]
@@ -177,16 +191,33 @@ class World:
             return
         out = self._out
         action(*arguments, self.now, out)
-        self.steps += 1
-        if not self.steps % SAMPLED:
+        self.steps = steps = self.steps + 1
+        if not steps % SAMPLED:
             self.inputs[_named(action, arguments)] += 1
-        if self.steps > self._steps_before + self._most_steps:
+        if steps > self._enough_steps:
             self._rounds[f"{self.names.name(host.id)} {_named(action, arguments)}"] += 1
-        self._carry_out(host, out)
-        out.clear()
+        # Of n acknowledgements one has consequences.
+        if (
+            out.sends
+            or out.holds
+            or out.deliveries
+            or out.addressed
+            or out.stable
+            or out.settled
+            or out.carried
+            or out.stored
+            or out.stages
+            or out.links
+            or out.stopped
+        ):
+            self._carry_out(host, out)
+            out.clear()
         if self._check and host.alive:
             host.endpoint.invariants()
-        self._arm(host)
+        if host.alive:
+            deadline = host.endpoint.deadline()
+            if deadline is not None and (host.wake_at is None or deadline < host.wake_at):
+                self._wake_by(host, deadline)
 
     def send(
         self,
@@ -212,6 +243,15 @@ class World:
             host.recorder.ended("crash", why, self.now)
 
     # Inside
+
+    def _arrive_at_all(self, source: ProcessId, destinations: tuple[ProcessId, ...], pdus: list[Pdu]) -> None:
+        hosts, step = self.hosts, self.step
+        for destination in destinations:
+            host = hosts.get(destination & SLOT_MASK)
+            if host is not None and host.id == destination and not host.pause and not host.busy_until:
+                step(host, host.endpoint.receive, source, pdus)
+            else:
+                self._arrive(source, destination, pdus, 0)
 
     def _arrive(self, source: ProcessId, destination: ProcessId, pdus: list[Pdu], order: int) -> None:
         slot = slot_of(destination)
@@ -245,16 +285,32 @@ class World:
         if host.alive:
             self.step(host, host.endpoint.wake)
 
-    def _arm(self, host: Host) -> None:
+    def _wake_by(self, host: Host, deadline: Nanos) -> None:
         """Make sure that `wake` comes in time. A wake that comes too early does nothing."""
-        if not host.alive:
-            return
-        deadline = host.endpoint.deadline()
-        if deadline is not None and (host.wake_at is None or deadline < host.wake_at):
-            host.wake_at = max(deadline, self.now + 1)
-            self.at(host.wake_at, self._wake, host)
+        host.wake_at = max(deadline, self.now + 1)
+        self.at(host.wake_at, self._wake, host)
 
     def _carry_out(self, host: Host, out: Outbox) -> None:
+        # Most steps of a large group send one PDU and have nothing to tell.
+        if out.deliveries or out.holds or out.addressed or out.stable or out.carried or out.stored or out.stages:
+            self._tell(host, out)
+        if host.dies_after is not None and self._dies_here(host, out):
+            return
+        for destinations, pdu in out.sends:
+            self._multicast(host.id, destinations, pdu)
+        for link, frame in out.links:
+            self.send_on_link(link, host.id, frame)
+        if out.stopped:
+            left = out.stopped == "left"
+            host.alive = False
+            host.ended = "leave" if left else "exclusion"
+            self.on_end(host)
+            self.sometimes.reach("leave" if left else "exclusion")
+            if host.recorder is not None:
+                host.recorder.ended("leave" if left else "crash", out.stopped, self.now)
+
+    def _tell(self, host: Host, out: Outbox) -> None:
+        """Journal, trace and application, in this order."""
         if host.journal is not None:
             host.journal += [batch.segment for batch in out.stored if batch.segment]
         if host.recorder is not None:
@@ -271,20 +327,6 @@ class World:
         if host.recorder is not None:
             # Nobody counts the rare cases of a run that leaves no rows, and each hold counted cost 14 % of a benchmark.
             self._notice_delays(out)
-        if host.dies_after is not None and self._dies_here(host, out):
-            return
-        for destinations, pdu in out.sends:
-            self._multicast(host.id, destinations, pdu)
-        for link, frame in out.links:
-            self.send_on_link(link, host.id, frame)
-        if out.stopped:
-            left = out.stopped == "left"
-            host.alive = False
-            host.ended = "leave" if left else "exclusion"
-            self.on_end(host)
-            self.sometimes.reach("leave" if left else "exclusion")
-            if host.recorder is not None:
-                host.recorder.ended("leave" if left else "crash", out.stopped, self.now)
 
     def _dies_here(self, host: Host, out: Outbox) -> bool:
         """Crash in this step, with a share of its sends sent, if it is a step worth crashing in."""
@@ -310,8 +352,7 @@ class World:
 
     def _multicast(self, source: ProcessId, destinations: tuple[ProcessId, ...], pdu: Pdu) -> None:
         """One list for all arrivals: a multicast is one effect."""
-        kind = type(pdu)
-        if kind is not Batch:
+        if type(pdu) in _NOTICED:
             self._notice(pdu.pdu if isinstance(pdu, DaisyFrame) else pdu)
         pdus = [pdu]
         if self.media and (medium := self.media.get(slot_of(source))) is not None:
@@ -321,13 +362,19 @@ class World:
             return
         network, now = self.network, self.now
         self.pdus_sent += len(destinations)
-        track = self._scheduled + 1 if network.faults.reordering else 0
+        arrival_at_all = network.together(source, destinations, pdu, now)
+        if arrival_at_all is not None:
+            self.at(arrival_at_all, self._arrive_at_all, source, destinations, pdus)
+            return
+        track = 0
+        if network.faults.reordering:
+            track = self._sent_in_order = self._sent_in_order + 1
         for destination in destinations:
             for arrival in network.arrivals(source, destination, pdu, now):
                 self.at(arrival, self._arrive, source, destination, pdus, track)
 
     def _notice(self, pdu: object) -> None:
-        if isinstance(pdu, Ack | HopAck):
+        if isinstance(pdu, (Ack, HopAck)):
             if pdu.seen > pdu.received:
                 self.sometimes.reach("gap")
         elif isinstance(pdu, Fetch):

@@ -125,6 +125,9 @@ class PaperNetwork(Network):
         self._inlet_busy_until: dict[int, Nanos] = {}
         self._latest: dict[tuple[int, int], Nanos] = {}
 
+    def together(self, source: ProcessId, destinations: tuple[ProcessId, ...], pdu: Pdu, now: Nanos) -> None:
+        """Every line is asked for by itself: each arrival is counted."""
+
     def arrivals(self, source: ProcessId, destination: ProcessId, pdu: Pdu, now: Nanos) -> Iterable[Nanos]:
         self._note(source, destination, pdu)
         inlet = slot_of(destination)
