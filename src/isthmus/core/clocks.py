@@ -17,7 +17,12 @@ def dominates(high: Sequence[int], low: Sequence[int]) -> bool:
 
 
 def first_excess(low: Sequence[int], high: Sequence[int]) -> int:
-    """The first rank where `low` exceeds `high`, or -1: the first unmet cause of a causal stamp."""
+    """The first rank where `low` exceeds `high`, or -1: the first unmet cause of a causal stamp.
+
+    Mostly there is none, and to see that takes half the time that a loop takes.
+    """
+    if not any(map(gt, low, high)):
+        return -1
     for rank, exceeds in enumerate(map(gt, low, high)):
         if exceeds:
             return rank

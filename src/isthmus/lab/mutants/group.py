@@ -15,7 +15,7 @@ from isthmus.ordering.group.channel import Incoming, Outgoing
 from isthmus.ordering.group.collector import Collector
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import Attempt, Membership, MembershipPdu
-from isthmus.ordering.group.quorum import is_quorum, quorum_level
+from isthmus.ordering.group.quorum import can_be_quorum, is_quorum, quorum_level
 from isthmus.ordering.group.stability import Stability
 from isthmus.ordering.orders.causal import CausalOrder
 from isthmus.ordering.orders.fifo import FifoOrder
@@ -114,6 +114,11 @@ def _deaf_to_gaps(self: Outgoing[Batch], receiver: int, received: int, seen: int
 def _everybody_is_a_quorum(levels: list[int]) -> int:
     """A batch is safe as soon as one member holds it."""
     return max(levels)
+
+
+@part_of("quorum-of-one", of=can_be_quorum, where=group)
+def _anybody_can_be_a_quorum(count: int, size: int) -> bool:
+    return True
 
 
 @mutant("stable-too-early", of=Stability.stable)

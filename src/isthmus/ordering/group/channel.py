@@ -92,15 +92,21 @@ class ReceiverState:
 
 
 class Outgoing(Generic[Item]):
-    """The sender's half. `peers` holds one entry per receiver."""
+    """The sender's half. `peers` holds one entry per receiver; `holders` of them have received more than `mark`."""
 
-    __slots__ = ("log", "peers", "retry_after", "sent")
+    __slots__ = ("holders", "log", "mark", "peers", "retry_after", "sent")
 
     def __init__(self, receivers: Iterable[ProcessId], retry_after: Nanos, now: Nanos, after: int = 0) -> None:
         self.log: StreamLog[Item] = StreamLog(after)
         self.sent = after
         self.retry_after = retry_after
         self.peers = {receiver: ReceiverState(after, now) for receiver in receivers}
+        self.mark = after
+        self.holders = 0
+
+    def raise_mark(self, mark: int) -> None:
+        self.mark = mark
+        self.holders = sum([peer.acked > mark for peer in self.peers.values()])
 
     def append(self, batch: Item, now: Nanos) -> None:
         """A new batch goes out to everybody."""
@@ -116,6 +122,8 @@ class Outgoing(Generic[Item]):
         if peer is None or received > self.sent:
             return []
         if received > peer.acked:
+            if peer.acked <= self.mark < received:
+                self.holders += 1
             peer.acked = received
             peer.quiet_since = now
             peer.backoff = 1

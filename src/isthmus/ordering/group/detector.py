@@ -107,7 +107,7 @@ class FailureDetector:
     def heard(self, peer: ProcessId, now: Nanos) -> None:
         if peer in self._heard:
             self._heard[peer] = now
-            if peer in self._missing:
+            if self._missing and peer in self._missing:
                 self._come(peer, now)
 
     @property

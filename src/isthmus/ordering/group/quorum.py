@@ -16,6 +16,11 @@ def is_quorum(some: Collection[ProcessId], members: Sequence[ProcessId]) -> bool
     return weight > len(members)
 
 
+def can_be_quorum(count: int, size: int) -> bool:
+    """Whether so many members of a view of this size may be a quorum."""
+    return 2 * count >= size
+
+
 def quorum_level(levels: Sequence[int]) -> int:
     """The highest level that a quorum has reached. `levels` is by rank; O(n log n) in C."""
     ordered = sorted(levels, reverse=True)

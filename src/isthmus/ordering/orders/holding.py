@@ -43,8 +43,8 @@ class HoldingOrder(ABC):
         if count <= self.safe_counts[rank]:
             return
         self.safe_counts[rank] = count
-        if self.held:
-            self._deliver(self.held.release(self._size + rank, count), ready)
+        if self.held and (released := self.held.release(self._size + rank, count)):
+            self._deliver_caused(released, ready)
 
     def waiting(self) -> Iterator[Hold]:
         for key, level, batch in self.held.waiting():
@@ -57,6 +57,13 @@ class HoldingOrder(ABC):
     @abstractmethod
     def _unmet(self, rank: int, batch: Batch) -> tuple[int, int] | None:
         """The first thing that this batch has to wait for, as (key, level)."""
+
+    def _deliver_caused(self, batches: list[Batch], ready: list[Batch]) -> None:
+        """Deliver what had all its causes when it was parked, and waited to be safe alone; then what waited for it."""
+        ready.extend(batches)
+        waited = [each for batch in batches for each in self._note_delivered(self._ranks[batch.sender], batch)]
+        if waited:
+            self._deliver(waited, ready)
 
     def _deliver(self, candidates: list[Batch], ready: list[Batch]) -> None:
         """Deliver what can be, then look again at whatever waited for it, until nothing moves."""
