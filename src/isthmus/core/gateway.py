@@ -40,6 +40,10 @@ class GatewayOutbox:
         self.to_fellows: list[tuple[Destinations, FellowPdu]] = []
         self.links: list[tuple[LinkId, LinkPdu]] = []
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.carried or self.relays or self.confirms or self.to_fellows or self.links)
+
     def clear(self) -> None:
         self.carried.clear()
         self.relays.clear()

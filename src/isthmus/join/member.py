@@ -124,7 +124,10 @@ class GatewayMember:
     def deadline(self) -> Nanos | None:
         if self.group.stopped:
             return None
-        return min((due for due in (self.group.deadline(), self.gateway.deadline()) if due is not None), default=None)
+        of_group, of_joins = self.group.deadline(), self.gateway.deadline()
+        if of_group is None or of_joins is None:
+            return of_joins if of_group is None else of_group
+        return min(of_group, of_joins)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
         self.gateway.leave(now, self._joins)
@@ -175,6 +178,10 @@ class GatewayMember:
         if view > self._complete and self.group.all_have_arrived and self.gateway.is_caught_up:
             self._complete = view
             self.gateway.all_have_arrived(now, joins)
+        if not (out.deliveries or out.settled or joins):
+            # Most of what a gateway hears are acknowledgements of what it relayed.
+            self.fellow_channels.send((), now, out)
+            return
         seen = settled = 0
         while True:
             while seen < len(out.deliveries):

@@ -47,6 +47,8 @@ class PeerChannels(Generic[Item, Frame]):
 
     def send(self, items: Sequence[tuple[ProcessId, Item]], now: Nanos, out: Outbox) -> None:
         """The end of a step: items leave, together for each peer, and what came in is acknowledged."""
+        if not items and not self._unacknowledged:
+            return
         by_peer: dict[ProcessId, list[Item]] = {}
         for peer, item in items:
             by_peer.setdefault(peer, []).append(item)
