@@ -25,6 +25,7 @@ from isthmus.simulator.faults.plan import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import SimulatedLink
 from isthmus.simulator.network import Network
 from isthmus.simulator.systems.group import JOIN_WINDOW
+from isthmus.simulator.systems.kind import OpenLog
 from isthmus.simulator.systems.table import KINDS
 from isthmus.simulator.world import Host, WentRound, World
 from isthmus.topology.model import Topology
@@ -142,11 +143,20 @@ class RunOutcome(Struct, frozen=True):
 class Run:
     """All systems of a topology and the links between them, in one world.
 
-    `tight` makes the windows of joined systems so small that they are full at times in a short run.
+    `tight` makes the windows of joined systems so small that they are full at times in a short run. `record` gives
+    every process its recorder where there are to be no rows; then there is nothing to `play` and to judge, but only
+    to `begin`.
     """
 
     def __init__(
-        self, topology: Topology, seed: int, *, check: bool = True, trace: Path | None = None, tight: bool = True
+        self,
+        topology: Topology,
+        seed: int,
+        *,
+        check: bool = True,
+        trace: Path | None = None,
+        tight: bool = True,
+        record: OpenLog | None = None,
     ) -> None:
         self.topology = topology
         self.seed = seed
@@ -163,7 +173,7 @@ class Run:
         self.links: list[SimulatedLink] = []
         self.world.send_on_link = self._send_on_link
         self.systems = [
-            KINDS[system.kind].make(topology, system, self.world, seed, self._log, tight=tight)
+            KINDS[system.kind].make(topology, system, self.world, seed, record or self._log, tight=tight)
             for system in topology.systems
         ]
         if self.simulation.faults.swarm:
@@ -189,14 +199,18 @@ class Run:
         self.world.on_end = self._ended
         self.world.on_view = self._viewed
 
-    def play(self) -> RunOutcome:
-        """The whole run."""
+    def begin(self) -> None:
+        """Connect the links, and see to it that the faults come."""
         for link in self.links:
             link.connect_at_once()
         for system in self.systems:
             system.nemesis.schedule()
         for cut in self.link_cuts:
             self.world.at(cut.at, self._cut_links, cut)
+
+    def play(self) -> RunOutcome:
+        """The whole run."""
+        self.begin()
         broken = ""
         try:
             self.world.run_until(self.simulation.duration)

@@ -26,19 +26,25 @@ from isthmus.simulator.world import Host, World
 from isthmus.topology.model import System, Topology
 from isthmus.trace.recorder import Recorder
 
+EVERYBODY = 1 << 16
 WINDOW = 12
 """Own messages that are not stable everywhere: small, so that back-pressure is met in short runs."""
 
 
 class DaisyApplication(AddressedApplication):
-    """Each message goes to several processes: the one that is meant, and now and then others."""
+    """Each message goes to several processes: the one that is meant, and now and then others.
+
+    To how many others, is drawn from `beside`.
+    """
+
+    beside: tuple[int, ...] = (0, 0, 1, 2, EVERYBODY)
 
     def _accept(self, endpoint: Writer, everybody: tuple[ProcessId, ...]) -> Accept:
         assert isinstance(endpoint, DaisyProcess)
         return partial(endpoint.send, everybody)
 
     def _recipients(self, endpoint: Writer, target: ProcessId) -> tuple[ProcessId, ...]:
-        others = self.rng.sample(self._processes, self.rng.choice((0, 0, 1, 2, len(self._processes))))
+        others = self.rng.sample(self._processes, min(self.rng.choice(self.beside), len(self._processes)))
         assert isinstance(endpoint, DaisyProcess)
         return tuple(sorted(each for each in {target, *others} if endpoint.tree.knows((each,))))
 
