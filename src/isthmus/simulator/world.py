@@ -39,8 +39,8 @@ _HOLD_CASES = {
 }
 
 
-_NOTICED = (DaisyFrame, Ack, HopAck, Fetch, Places, Busy, Promise)
-"""PDUs that may show a rare case, by themselves or by what is in them."""
+_NOTICED = frozenset((DaisyFrame, HopAck, Fetch, Places, Busy, Promise))
+"""PDUs that may show a rare case, by themselves or by what is in them; an `Ack` too, if it tells of a gap."""
 
 STEPS_PER_MILLISECOND = 2_000
 """Steps of one process, on the average, in a virtual millisecond: a world that takes more goes round in circles. 16
@@ -352,7 +352,7 @@ class World:
 
     def _multicast(self, source: ProcessId, destinations: tuple[ProcessId, ...], pdu: Pdu) -> None:
         """One list for all arrivals: a multicast is one effect."""
-        if type(pdu) in _NOTICED:
+        if type(pdu) in _NOTICED or (isinstance(pdu, Ack) and pdu.seen > pdu.received):
             self._notice(pdu.pdu if isinstance(pdu, DaisyFrame) else pdu)
         pdus = [pdu]
         if self.media and (medium := self.media.get(slot_of(source))) is not None:
