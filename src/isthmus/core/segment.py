@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -51,6 +52,7 @@ _Wide = Annotated[bytes, Meta(max_length=8 * MAX_SEGMENT_MESSAGES)]
 _Narrow = Annotated[bytes, Meta(max_length=4 * MAX_SEGMENT_MESSAGES)]
 _RUN = struct.Struct("<Q")
 _COUNT = struct.Struct("<I")
+_SINGLE = _COUNT.pack(1) * MAX_SEGMENT_MESSAGES
 _inc = (1).__add__
 
 
@@ -60,6 +62,16 @@ def _wide(column: bytes) -> memoryview[int]:
 
 def _narrow(column: bytes) -> memoryview[int]:
     return memoryview(column).cast("I")
+
+
+def _in_bounds(column: bytes) -> bool:
+    """Whether no number of a wide column is too large. Nearly always the highest byte of each is 0."""
+    return column[7::8].count(0) * 8 == len(column) or max(_wide(column)) <= _MAX_NUMBER
+
+
+def _are_single(counts: bytes) -> bool:
+    """Whether every run is one message. Nothing at all counts as that, too."""
+    return counts == _SINGLE[: len(counts)]
 
 
 class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fields=True):
@@ -87,12 +99,16 @@ class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fi
             sound = 0 < messages <= last + 1 and max(origin, last) <= _MAX_NUMBER
             self.__dict__["marks"] = {origin: last}
         else:
-            # Single calls on whole columns: 25 ns per run, where a look at each takes 130.
-            whose, lasts, numbers = _wide(origins), _wide(self.lasts), _narrow(counts)
-            messages = sum(numbers)
-            sound = max(lasts, default=0) <= _MAX_NUMBER >= max(whose, default=0) and 0 not in numbers
-            if min(lasts, default=0) + 1 < max(numbers, default=0):
-                sound = sound and not any(map(gt, numbers, map(_inc, lasts)))
+            sound = _in_bounds(origins) and _in_bounds(self.lasts)
+            if _are_single(counts):
+                # Behind a gateway runs of one message are normal: 3 ns per run, where sums and extremes take 100.
+                messages = len(counts) // 4
+            else:
+                lasts, numbers = _wide(self.lasts), _narrow(counts)
+                messages = sum(numbers)
+                sound = sound and 0 not in numbers
+                if min(lasts) + 1 < max(numbers):
+                    sound = sound and not any(map(gt, numbers, map(_inc, lasts)))
         self.__dict__["messages"] = messages
         if not sound or messages > MAX_SEGMENT_MESSAGES:
             raise ValueError("a run of a segment is out of bounds")
@@ -314,10 +330,12 @@ class Segment(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_fi
             (last,) = _RUN.unpack(self.lasts)
             last -= self.messages - end
             return Segment(self.origins, _RUN.pack(last), _COUNT.pack(end - start), size, lengths, view)
+        if 4 * self.messages == len(self.counts):
+            wide, narrow = slice(8 * start, 8 * end), slice(4 * start, 4 * end)
+            return Segment(self.origins[wide], self.lasts[wide], self.counts[narrow], size, lengths, view)
         counts = _narrow(self.counts)
         ends = list(accumulate(counts))
-        first = next(run for run, stop in enumerate(ends) if stop > start)
-        final = next(run for run, stop in enumerate(ends) if stop >= end)
+        first, final = bisect_right(ends, start), bisect_left(ends, end)
         lasts, numbers = array("Q", _wide(self.lasts)[first : final + 1]), array("I", counts[first : final + 1])
         lasts[-1] -= ends[final] - end
         numbers[-1] -= ends[final] - end
