@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 from isthmus.core.endpoint import Hold
@@ -66,17 +65,15 @@ class HoldingOrder(ABC):
             self._deliver(waited, ready)
 
     def _deliver(self, candidates: list[Batch], ready: list[Batch]) -> None:
-        """Deliver what can be, then look again at whatever waited for it, until nothing moves."""
-        queue = deque(candidates)
-        while queue:
-            batch = queue.popleft()
+        """Deliver what can be, then look again at whatever waited for it, until nothing moves. `candidates` grows."""
+        for batch in candidates:
             rank = self._ranks[batch.sender]
             unmet = self._unmet(rank, batch)
             if unmet is not None:
                 self.held.park(*unmet, batch)
                 continue
             ready.append(batch)
-            queue.extend(self._note_delivered(rank, batch))
+            candidates += self._note_delivered(rank, batch)
 
     @abstractmethod
     def _note_delivered(self, rank: int, batch: Batch) -> list[Batch]:
