@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
     what: str
     wanted: float
     hops: int
-    how: Literal["joined", "group", "simulated"]
+    how: Literal["joined", "group", "bare", "simulated"]
     settings: dict[str, Any] = {}
     load: dict[str, Any] = {}
 
@@ -65,6 +65,7 @@ ROWS = (
     Row("origins", "256 origins, runs of one message, 100 B", 700_000, 4, "joined", {"origins": 256}),
     Row("lines", "8 × 100 Mbit/s, 1 KiB, of a plain pump", 0.95, 8, "joined", LINES, KIB),
     Row("core-tcp", "a group of 8 over TCP", 1_500_000, 8, "group", {"members": 8}, CORE),
+    Row("core-bare", "the frames of such a group, without a protocol", 1_500_000, 8, "bare", {"members": 8}, CORE),
     Row("core-simulated", "a group of 8, simulated", 4_000_000, 8, "simulated", {"members": 8}, CORE),
     Row("quiet-tcp", "a quiet group of 128 over TCP", 100_000, 128, "group", IN_TWO | QUIET, CORE),
     Row(

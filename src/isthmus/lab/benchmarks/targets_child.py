@@ -31,7 +31,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+from isthmus.core.codec import FrameReader, encode
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, ProcessName, slot_of
+from isthmus.core.message import Batch
+from isthmus.core.wire.group import Ack
 from isthmus.lab.harness.os_process import LOOK_EVERY, Ports
 from isthmus.lab.harness.sites import FAR, NEAR, Layout, Lines, LinkQuality
 from isthmus.ordering.group.member import GroupMember
@@ -208,12 +211,50 @@ async def start_source(work: Work, meter: Meter) -> Senders:
     return lambda: map(write, work["ports"])
 
 
+class BareLine(asyncio.Protocol):
+    """A connection on which a batch and an acknowledgement come again and again, and are decoded."""
+
+    def __init__(self, name: str, take: Callable[[str, Any], None]) -> None:
+        self._name = name
+        self._take = take
+        self._frames = FrameReader()
+
+    def data_received(self, data: bytes) -> None:
+        for pdu in self._frames.feed(data):
+            if isinstance(pdu, Batch):
+                self._take(self._name, pdu)
+
+
+async def start_bare(work: Work, meter: Meter) -> Senders:
+    """The frames of a group over TCP and nothing else: what any way to order messages pays for them and for sockets."""
+    loop, names = asyncio.get_running_loop(), work["members"]
+    segment = import_module("isthmus.core.segment").Segment
+    for name, port in zip(names, work["ports"], strict=True):
+        await loop.create_server(partial(BareLine, name, meter.take), sock=listen(Address(LOOPBACK, port)))
+
+    async def speak(place: int) -> None:
+        payloads = payloads_of(work["at_once"], work["size"])
+        batch = Batch(1, place, 1, [0] * len(names), 0, segment.of(place, 1, payloads))
+        frames = encode(batch) + encode(Ack(1, 1, 1))
+        ports = [port for at, port in enumerate(work["ports"]) if at != place]
+        lines = [(await loop.create_connection(asyncio.Protocol, LOOPBACK, port))[0] for port in ports]
+        while True:
+            if not any(line.get_write_buffer_size() for line in lines):
+                meter.take(names[place], batch)
+                for line in lines:
+                    line.write(frames)
+            await asyncio.sleep(0)
+
+    return lambda: map(speak, range(len(names)))
+
+
 async def part(work: Work) -> None:
     """Start what runs here, then answer words; those of the `Meter`, and `send`."""
     words = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
     meter = Meter(work["profile"])
-    start = {"site": start_site, "sink": start_sink, "source": start_source}[work["part"]]
+    starts = {"site": start_site, "sink": start_sink, "source": start_source, "bare": start_bare}
+    start = starts[work["part"]]
     begin_to_send = await start(work, meter)
     sending = []
     answers: dict[str, Callable[[], Work]] = {"look": meter.look, "begin": meter.begin, "end": meter.end}
@@ -386,6 +427,14 @@ def group(
     return run(measured(works, seconds, everywhere))
 
 
+def bare(work: Work, file: Path, ports: Ports, seconds: float, *, members: int) -> Work:
+    """What such a group would deliver if there were nothing to do but to read and write its frames."""
+    names = [f"p{number}" for number in range(1, members + 1)]
+    first = ports.take(members)
+    here = work | {"part": "bare", "members": names, "ports": list(range(first, first + members))}
+    return run(measured({"part 1": here}, seconds, everywhere))
+
+
 def everywhere(part: str, process: str) -> bool:
     return True
 
@@ -429,7 +478,7 @@ def main(what: str, text: str) -> None:
     if what == "part":
         run(part(order))
         return
-    how: Any = {"joined": joined, "group": group, "simulated": simulated}[what]
+    how: Any = {"joined": joined, "group": group, "bare": bare, "simulated": simulated}[what]
     with tempfile.TemporaryDirectory(prefix="isthmus-targets-") as directory:
         file = Path(directory) / "targets.toml"
         work = DEFAULTS | {"part": "site", "topology": str(file), "profile": order["profile"]} | order["load"]
