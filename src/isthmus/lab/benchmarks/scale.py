@@ -255,8 +255,8 @@ class Witness(Recorder):
             for item in out.deliveries:
                 if type(item) is Batch:
                     self._note(book.found(item.segment), now)
-            for message, _ in out.addressed:
-                self._note([book.indices[message.origin, message.seq]], now)
+            for run, _ in out.addressed:
+                self._note(book.found(run.segment), now)
         for carried in out.carried:
             if carried.event == "transfer":
                 book.relays += carried.segment.messages
