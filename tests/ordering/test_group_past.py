@@ -117,8 +117,9 @@ def test_parts_of_two_that_know_are_never_mixed() -> None:
     first, _ = comes.ask(3, [7, 8])
     comes.hear(first, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(0, 1)]), {})
     assert not comes.hear(15 - first, PastPart(3, 1, 2, [], [batch(0, 1)]), {}), "nobody asked this one"
-    assert comes.ask(3, [7, 8]) == (first, AskPast(3, 1)), "it has answered: go on with it"
-    assert comes.ask(3, [7, 8]) == (15 - first, AskPast(3, 0)), "it has not: another one, from the beginning"
+    for _ in range(SAID_AGAIN):
+        assert comes.ask(3, [7, 8]) == (first, AskPast(3, 1)), "it has answered before: go on with it"
+    assert comes.ask(3, [7, 8]) == (15 - first, AskPast(3, 0)), "it is gone: another one, from the beginning"
     assert comes.hear(15 - first, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(1, 1), batch(0, 1)]), {})
     assert held(comes) == [(1, 1), (0, 1)]
 

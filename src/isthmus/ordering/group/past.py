@@ -49,7 +49,7 @@ class Past:
         self._earlier: list[Batch] = []
         self._teller = 0
         self._asked: ProcessId | None = None
-        self._got_on = False
+        self._unanswered = 0
 
     def delivered(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
@@ -110,14 +110,16 @@ class Past:
     # One that has come
 
     def ask(self, view: int, peers: Sequence[ProcessId]) -> tuple[ProcessId, AskPast]:
-        """Whom to ask for what comes next: somebody else, from the beginning, if there was no answer since last time.
+        """Whom to ask for what comes next: somebody else, from the beginning, if there was no answer.
 
-        Not everybody knows, some are dead, and no two that know have delivered in the same order.
+        Not everybody knows, some are dead, and no two that know have delivered in the same order. Who has answered
+        before is asked again a few times, as words get lost.
         """
-        if not self._got_on:
+        self._unanswered += 1
+        if not self._earlier or self._unanswered > SAID_AGAIN:
             self._teller += 1
             self._earlier.clear()
-        self._got_on = False
+            self._unanswered = 0
         self._asked = peers[self._teller % len(peers)]
         return self._asked, self.ask_on(view)
 
@@ -131,7 +133,7 @@ class Past:
         """
         if self.complete or source != self._asked or part.place != len(self._earlier):
             return self.complete
-        self._got_on = True
+        self._unanswered = 0
         if not part.place:
             self.marks_before = part.marks
         for origin, seq in part.marks:
