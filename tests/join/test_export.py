@@ -159,7 +159,7 @@ def test_numbers_of_one_link_stay_in_order() -> None:
     g2.fellow("g1", "open 2@g1", "resume 2@g1 by 1")
     g2.fellow("g1", "assign 2@g1 #1 p1/1 link 1", "assign 2@g1 #2 p2/1 link 1")
     assert g2.delivers("p2/1") == []
-    assert g2.delivers("p1/1") == ["link 1: block 2@g1 #1 p1/1 p2/1"]
+    assert g2.delivers("p1/1") == ["link 1: block 2@g1 #1 p1/1", "link 1: block 2@g1 #2 p2/1"]
 
 
 def test_an_epoch_that_is_being_opened_needs_no_other_one_in_its_place() -> None:

@@ -38,6 +38,14 @@ def test_everything_goes_once_and_in_order_and_no_block_is_too_large(
     assert gone == waiting
 
 
+def test_blocks_that_are_apart_go_one_by_one_as_long_as_there_is_room() -> None:
+    lane = Lane(apart=True)
+    lane.waiting += [(number, segment_of(number, [4])) for number in (1, 2, 3)]
+    lane.room = 7
+    assert [lane.take(), lane.take()] == [(1, segment_of(1, [4])), (2, segment_of(2, [4]))]
+    assert lane.room == 0
+
+
 def test_numbers_that_do_not_follow_each_other_go_in_blocks_of_their_own() -> None:
     lane = Lane()
     lane.waiting += [(1, segment_of(1, [1])), (2, segment_of(2, [1])), (5, segment_of(3, [1]))]

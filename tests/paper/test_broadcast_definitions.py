@@ -71,14 +71,21 @@ class Group:
         self.answers = 0.0
 
     def _count_batches(self, network: Network) -> None:
-        arrivals = network.arrivals
+        arrivals, together = network.arrivals, network.together
 
         def counted(source: int, destination: int, pdu: Pdu, now: Nanos) -> Any:
             if isinstance(pdu, Batch):
                 self.batches.append(pdu)
             return arrivals(source, destination, pdu, now)
 
+        def counted_together(source: int, destinations: tuple[int, ...], pdu: Pdu, now: Nanos) -> Nanos | None:
+            arrival = together(source, destinations, pdu, now)
+            if arrival is not None and isinstance(pdu, Batch):
+                self.batches.extend([pdu] * len(destinations))
+            return arrival
+
         network.arrivals = counted  # type: ignore[method-assign]
+        network.together = counted_together  # type: ignore[method-assign]
 
     def _answer(self, host: Host, batch: Batch) -> None:
         for payload in batch.segment.payloads():

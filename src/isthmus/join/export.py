@@ -65,7 +65,7 @@ class Export(Half):
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
         self._void: set[LinkId] = set()
-        self._lanes = {link: Lane() for link in self._my_links}
+        self._lanes = {link: Lane(apart=plan.share == "sets") for link in self._my_links}
         if late:
             self.links_up = dict.fromkeys(self.links_up, False)
         self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
@@ -345,7 +345,7 @@ class Export(Half):
         """Put a block on every link that is ready for one and has something waiting."""
         assert self._out is not None
         for link, lane in self._lanes.items():
-            if lane.room and lane.waiting and link not in self._void:
+            while lane.room and lane.waiting and link not in self._void:
                 first, segment = lane.take()
                 self._out.carried.append(Carried("transfer", link, segment))
                 after = sorted(self._not_named[link].items()) if first else []

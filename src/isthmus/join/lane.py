@@ -15,22 +15,26 @@ from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Segment, join
 class Lane:
     """`waiting` are segments with the number of their first message, 0 where nothing is numbered.
 
-    `room` is how many bytes the next block may have; 0: the link is not ready for any.
+    `room` is how many bytes may go onto the link now; 0: it is not ready for any. Where blocks are `apart`, each
+    segment is one, as in Fig. 5, where every message goes by itself; else all that fits goes as one block.
     """
 
-    __slots__ = ("room", "waiting")
+    __slots__ = ("_apart", "room", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, *, apart: bool = False) -> None:
+        self._apart = apart
         self.room = 0
         self.waiting: deque[tuple[int, Segment]] = deque()
 
     def take(self) -> tuple[int, Segment]:
         """The next block, and the number of its first message: as much of what waits as there is room for."""
-        room, self.room = self.room, 0
+        room = self.room
         first, segment = self.waiting.popleft()
         front, rest = segment.cut(segment.fitting(MAX_SEGMENT_MESSAGES, room, room))
+        self.room = max(0, room - max(1, front.payload_bytes)) if self._apart else 0
         if rest:
             self.waiting.appendleft((first and first + front.messages, rest))
+        if rest or self._apart:
             return first, front
         parts, messages, size = [front], front.messages, front.payload_bytes
         while self.waiting:
