@@ -106,6 +106,14 @@ def test_it_answers_only_when_it_knows_what_came_in_before_it() -> None:
     assert new.link(1, "block 2@h1~3 #1 q1/3") == ["relay q1/3"]
 
 
+def test_it_answers_what_was_asked_before_its_first_view() -> None:
+    """The link may work before the newcomer is let in, and it does not know then that nobody else leads."""
+    new = Desk(CAUSAL, "g2+1", joining=True)
+    new.link(1, "open 2@h1")
+    new.view(ALONE, 3)
+    assert "link 1: resume 2@h1~3 behind q1/2" in new.takes_over("q1/2")
+
+
 def test_an_answer_of_one_that_was_left_out_is_another_epoch() -> None:
     """h1 began the second epoch in view 1, and h2, which has taken its place, in view 2."""
     g1 = Desk(CAUSAL, "g1")

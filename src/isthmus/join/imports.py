@@ -219,8 +219,9 @@ class Import(Half):
             out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
         if self.frozen and self.leads:
             self._freeze_all(out)
-        if lost and self._asked_for > max(self.epoch, self.frozen_for):
-            # The sending side would ask again, but only after a while.
+        if (lost or not self._has_begun) and self._asked_for > max(self.epoch, self.frozen_for):
+            # Who leads has died with the question, or we did not know before our first view who it is. The sending side
+            # would ask again, but only after a while.
             self._ask_to_freeze(self._asked_for, out)
 
     def on_open(self, link: LinkId, epoch: Epoch, out: GatewayOutbox) -> None:

@@ -92,10 +92,7 @@ class KilledSites(JoinedSites):
         await asyncio.sleep(AFTER)
         over = time.time_ns()
         await self[name].restart()
-        if self.victim == "last":
-            noticed = time.time_ns()
-            return at, noticed, noticed + LAST
-        return at, at, over
+        return at, time.time_ns() if self.victim == "last" else at, over
 
     def _next_victim(self) -> str:
         if self.victim == "site":
