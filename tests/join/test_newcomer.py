@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from join_support import Desk, two_systems
 
+from isthmus.join.gateway import MOST_WORDS
 from isthmus.topology.model import Topology
 
 FIFO = two_systems("fifo", "transfer-sets")
@@ -68,6 +69,15 @@ def test_what_a_newcomer_says_before_its_view_has_come_here_is_heard_then() -> N
     assert g1.fellow("g2+1", "link 1 up", "caught up") == []
     lines = g1.view(WITH)
     assert lines == ["to g2+1: open 3@g1:3", "to g2+1: link 0 up", "to g2+1: begin 1", "link 0: open 3@g1:3"]
+
+
+def test_of_who_is_in_no_view_only_so_much_is_kept() -> None:
+    g1 = left_alone(FIFO)
+    for _ in range(3):
+        g1.fellow("g2+1", *["caught up"] * (MOST_WORDS // 2))
+    assert g1.fellow("p1+9", "caught up") == [], "no gateway, and never will be"
+    told = [line for line in g1.view(WITH) if line == "to g2+1: link 0 up"]
+    assert len(told) == MOST_WORDS
 
 
 def test_a_newcomer_is_told_what_only_gateways_know() -> None:

@@ -257,17 +257,6 @@ def test_who_hears_of_the_past_after_the_present_keeps_the_same_as_who_was_there
     assert list(new.add(following)) == list(old.add(following)) == list(following)
 
 
-def test_a_gateway_that_begins_again_forgets_deliveries_but_not_confirmations() -> None:
-    outstanding = Outstanding()
-    outstanding.add(segment([(1, 1), (1, 2)]))
-    outstanding.confirm([(1, 1)])
-    outstanding.forget_deliveries()
-    assert list(outstanding.after({})) == []
-    assert dict(outstanding.delivered()) == {}
-    assert outstanding.is_confirmed(1, 1)
-    assert list(outstanding.add(segment([(1, 3)]))) == [message(1, 3)], "it begins wherever its first view begins"
-
-
 @pytest.mark.parametrize("confirmed", [4, 5, 6])
 def test_the_past_finds_its_place_when_the_present_is_confirmed_already(confirmed: int) -> None:
     """5 and 6 were delivered here; a fellow's word that they are confirmed overtakes another's account of 3 and 4."""

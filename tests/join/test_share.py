@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.codec import encode
-from isthmus.core.segment import EMPTY, MAX_PAYLOAD, Opened, Segment
+from isthmus.core.segment import MAX_PAYLOAD, Opened, Segment
 from isthmus.core.wire.join import Block, first_epoch
 from isthmus.join import share
 from isthmus.join.lane import Lane
 from isthmus.join.outgoing import Outstanding
 from isthmus.join.plan import JoinPlan, LinkEnd, Share
-from isthmus.join.share import SHARES, cut_into_blocks, route
+from isthmus.join.share import SHARES, route
 
 ORIGINS = (0, 1, 2)
 GATEWAYS = (10, 11, 12)
@@ -470,27 +470,6 @@ def test_a_process_that_came_back_goes_by_the_link_of_its_place() -> None:
 
 
 # Blocks
-
-
-sizes = st.lists(st.sampled_from([0, 1, 9, 19, 20, 21, 60]), max_size=20)
-
-
-@given(sizes, sizes, st.integers(0, 40))
-def test_cutting_into_blocks_keeps_everything_in_order_and_within_bounds(
-    one: list[int], other: list[int], cut: int
-) -> None:
-    messages = [(origin, seq, bytes(size)) for origin in (1, 2) for seq, size in enumerate((one, other)[origin - 1], 1)]
-    whole = Segment.pack(messages)
-    parts = [*whole.cut(cut % (len(messages) + 1)), EMPTY]
-    with small_bounds():
-        blocks = [list(block) for block in cut_into_blocks(parts)]
-    assert [each for block in blocks for each in block] == messages
-    for block in blocks:
-        assert 0 < len(block) <= BLOCK_MESSAGES
-        assert len(block) == 1 or sum(len(payload) for _, _, payload in block) <= BLOCK_BYTES
-    for block, following in pairwise(blocks):
-        full = len(block) == BLOCK_MESSAGES
-        assert full or sum(len(payload) for _, _, payload in [*block, following[0]]) > BLOCK_BYTES, "cut for no reason"
 
 
 @pytest.mark.parametrize("kind", ["by-origin", "sets", "striped", "counted"])

@@ -15,6 +15,7 @@ MENDED = (
     "epoch-livelock-fifo",
     "epoch-livelock-sets",
     "epoch-livelock-striped",
+    "gateway-without-a-join",
     "last-gateway-replaced",
     "leaders-duel",
     "leaders-duel-at-once",

@@ -48,14 +48,16 @@ from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING, Recovered, Replay, SettledMarks
 
 RETRY_AFTER: Nanos = 100 * MILLISECOND
+MOST_WORDS = 4096
+"""Kept of a gateway that is in no view yet. It has a few to say: which of its links work, and that it is caught up."""
 
 
 class JoinGateway:
     """The join protocols of one gateway. `exports` and `imports` are by join.
 
     `_unfinished` holds, per local sender, the batches that joins have not confirmed yet. `is_caught_up` is off at a
-    gateway that has come and does not know yet what its system holds from before its time. `done_before` is what former
-    lives of the system were done with.
+    gateway that has come and does not know yet what its system holds from before its time; `has_come` says that it is
+    in a view. `done_before` is what former lives of the system were done with.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class JoinGateway:
         }
         self.done_before = recovered.done
         self.is_caught_up = not joining
-        self._has_come = not joining
+        self.has_come = not joining
         self._base: dict[ProcessId, int] = {}
         self._too_early: dict[ProcessId, list[FellowPdu]] = {}
         for join, export in self.exports.items():
@@ -135,18 +137,18 @@ class JoinGateway:
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
             export.colleagues = _colleagues(self._everybody, view.members, self.id)
-            if not self._has_come:
+            if not self.has_come:
                 self.imports[join].fellows = export.fellows = fellows
             self.imports[join].view(view.number, fellows, export.links_up, out)
             export.view(view.number, fellows, now, out)
-        self._has_come = True
+        self.has_come = True
         for source in [source for source in self._too_early if not self._is_to_come(source)]:
             self.from_fellow(source, self._too_early.pop(source), now, out)
         self._end_of_step(out)
 
     def begin_behind(self, base: Mapping[ProcessId, int]) -> None:
         """A view begins, and of each sender everything up to `base` lies before it."""
-        if not self._has_come:
+        if not self.has_come:
             self._base = dict(base)
 
     def take_over(
@@ -310,7 +312,8 @@ class JoinGateway:
 
     def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: GatewayOutbox) -> None:
         if self._is_to_come(source):
-            self._too_early.setdefault(source, []).extend(pdus)
+            kept = self._too_early.setdefault(source, []) if slot_of(source) in self._everybody else []
+            kept.extend(pdus[: MOST_WORDS - len(kept)])
             return
         for pdu in pdus:
             export, imports = self.exports.get(pdu.join), self.imports.get(pdu.join)

@@ -171,9 +171,8 @@ class GatewayMember:
     def _pump(self, now: Nanos, out: Outbox) -> None:
         """Hand over in both directions until neither half has anything for the other."""
         joins = self._joins
-        past = self.group.past
-        if past is not None and past.complete and not self.gateway.is_caught_up:
-            self.gateway.take_over(dict(past.marks_before), past.inherited, now, joins)
+        if not self.gateway.is_caught_up:
+            self._take_over(now)
         view = self.group.view.number
         if view > self._complete and self.group.all_have_arrived and self.gateway.is_caught_up:
             self._complete = view
@@ -209,6 +208,14 @@ class GatewayMember:
         self.fellow_channels.send([(fellow, pdu) for fellows, pdu in joins.to_fellows for fellow in fellows], now, out)
         out.links.extend(joins.links)
         joins.clear()
+
+    def _take_over(self, now: Nanos) -> None:
+        """Once this gateway is in, and knows what its system holds, if that is joined to any other."""
+        past = self.group.past
+        if past is None and self.gateway.has_come:
+            self.gateway.take_over({}, (), now, self._joins)
+        elif past is not None and past.complete:
+            self.gateway.take_over(dict(past.marks_before), past.inherited, now, self._joins)
 
     # The cold path
 

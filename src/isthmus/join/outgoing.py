@@ -30,12 +30,6 @@ class Outstanding:
         self._kept: deque[Segment] = deque()
         self._by_origin: dict[ProcessId, deque[Segment]] = {}
 
-    def forget_deliveries(self) -> None:
-        """Start over with what is delivered from now on. What is confirmed stays so."""
-        self.last.clear()
-        self._kept.clear()
-        self._by_origin.clear()
-
     def add(self, segment: Segment) -> Segment:
         """Messages that were delivered here. Returns them without those that are known already."""
         segment = segment.following(self.last)

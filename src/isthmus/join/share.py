@@ -8,7 +8,7 @@ over when one begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Protocol
 
@@ -368,16 +368,6 @@ def route(plan: JoinPlan, links: Sequence[LinkId], origin: ProcessId) -> LinkId 
     if own is None or not links:
         return None
     return links[slot_of(origin) % len(links)]
-
-
-def cut_into_blocks(segments: Sequence[Segment]) -> Iterator[Segment]:
-    """Messages as blocks that are not too large for a frame."""
-    waiting = deque(segments)
-    while waiting:
-        # Up to `BLOCK_BYTES`, and a payload of no bytes still fits behind them.
-        block = take(waiting, BLOCK_MESSAGES, BLOCK_BYTES + 1, BLOCK_BYTES)
-        if block:
-            yield block
 
 
 SHARES: Mapping[str, Callable[[JoinPlan, Outstanding, ShareCallbacks], Share]] = {
