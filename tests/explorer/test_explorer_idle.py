@@ -92,17 +92,17 @@ def test_what_holds_holds_in_full(example: str, sends: str, crashes: int) -> Non
 
 def test_a_takeover_that_carries_again_what_is_final_is_caught() -> None:
     with alive(find("late-carried-again")):
-        reduced, full = map(found, both_ways("theorem-1-crash", "s0/p", crashes=1))
+        reduced, full = map(found, both_ways("theorem-3-crash", "s0/p", crashes=1))
     assert reduced is not None
     assert full is not None
     assert reduced == full
-    assert reduced[0] == "integrity"
+    assert reduced[0] == "agreement", "its numbers are taken for others"
 
 
 @pytest.mark.parametrize(
     "mutant",
     [
-        "everybody-numbers",
+        "whoever-gets-it",
         "broadcasts-not-awaited",
         "final-carried-again",
         "lost-fellow-ignored",

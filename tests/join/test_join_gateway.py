@@ -11,6 +11,8 @@ import pytest
 from join_support import Desk, join, system, two_systems
 
 from isthmus.core.freeze import freeze
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.wire.join import Broken, LinkFarewell, first_epoch
 from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
@@ -32,14 +34,14 @@ ONE, APART = chain("fifo", "m1"), chain("fifo", "m2")
 
 
 def test_a_message_of_the_own_system_goes_out_by_every_join() -> None:
-    assert Desk(ONE, "m1").delivers("r1/1") == ["link 0: block 1 r1/1", "link 1: block 1 r1/1"]
+    assert Desk(ONE, "m1").delivers("r1/1") == ["link 0: block 1 r1/1 home g1", "link 1: block 1 r1/1 home h1"]
 
 
-@pytest.mark.parametrize(("message", "onward"), [("p1/1", 1), ("q1/1", 0)])
-def test_a_message_never_goes_back_over_the_join_that_it_came_by(message: str, onward: int) -> None:
+@pytest.mark.parametrize(("message", "onward", "home"), [("p1/1", 1, "h1"), ("q1/1", 0, "g1")])
+def test_a_message_never_goes_back_over_the_join_that_it_came_by(message: str, onward: int, home: str) -> None:
     m1 = Desk(ONE, "m1")
-    assert m1.link(1 - onward, f"block 1 {message}") == [f"relay {message}"]
-    assert m1.delivers(message, "m1") == ["finish m1 1", f"link {onward}: block 1 {message}"]
+    assert m1.link(1 - onward, f"block 1 {message} home m1") == [f"relay {message}"]
+    assert m1.delivers(message, "m1") == ["finish m1 1", f"link {onward}: block 1 {message} home {home}"]
 
 
 def test_a_message_from_far_away_is_known_by_its_origin_and_not_by_who_brought_it() -> None:
@@ -52,8 +54,8 @@ def test_a_batch_of_many_origins_is_taken_apart() -> None:
     m1 = Desk(ONE, "m1")
     assert m1.delivers("p1/1 q1/1 p1/2", "m1") == [
         "finish m1 1",
-        "link 0: block 1 q1/1",
-        "link 1: block 1 p1/1..2",
+        "link 0: block 1 q1/1 home g1",
+        "link 1: block 1 p1/1..2 home h1",
     ]
 
 
@@ -144,7 +146,7 @@ def test_a_join_that_a_gateway_has_no_link_of_is_waited_for_all_the_same() -> No
     """m1 brought p1/1 in, and m2 carries it on to b."""
     m1, m2 = Desk(APART, "m1"), Desk(APART, "m2")
     assert m1.delivers("p1/1", "m1") == ["finish m1 1"]
-    assert m2.delivers("p1/1", "m1") == ["finish m1 1", "link 1: block 1 p1/1"]
+    assert m2.delivers("p1/1", "m1") == ["finish m1 1", "link 1: block 1 p1/1 home h1"]
     assert m1.settled("m1", 1) == []
     assert m2.link(1, "confirm p1/1") == ["to m1: confirm p1/1 of join 1"]
     assert m1.fellow("m2", "confirm p1/1", join=1) == ["link 0: confirm p1/1"]
@@ -166,17 +168,47 @@ def test_a_batch_of_the_own_system_waits_at_each_gateway_for_the_joins_that_it_h
 def test_an_epoch_of_one_join_does_not_stop_the_other() -> None:
     m1 = Desk(ONE, "m1")
     m1.link(0, "broken 1")
-    assert m1.delivers("r1/1") == ["link 1: block 1 r1/1"]
-    assert m1.link(0, "resume 2@m1") == ["link 0: block 2@m1 r1/1"]
+    assert m1.delivers("r1/1") == ["link 1: block 1 r1/1 home h1"]
+    assert m1.link(0, "resume 2@m1") == ["link 0: block 2@m1 r1/1 home g1"]
+
+
+def test_a_link_that_one_join_has_lost_does_not_stop_the_other() -> None:
+    m1 = Desk(ONE, "m1")
+    assert m1.down(0) == []
+    assert m1.delivers("r1/1") == ["link 1: block 1 r1/1 home h1"]
+    assert m1.up(0, "g1") == ["link 0: block 1 r1/1 home g1"]
+
+
+def test_a_gateway_of_another_join_that_is_gone_costs_no_epoch() -> None:
+    """Each has a link of one join only."""
+    assert Desk(APART, "m1").view("r1 r2 m1") == []
+    assert Desk(APART, "m2").view("r1 r2 m2") == []
+
+
+def test_a_link_whose_far_end_says_farewell_is_used_no_more() -> None:
+    g2 = Desk(two_systems("fifo", "transfer-sets"), "g2")
+    assert g2.link(1, LinkFarewell()) == ["to g1: link 1 down"]
+    assert g2.delivers("p2/1") == []
+
+
+def test_a_gateway_that_leaves_says_so_over_its_links_and_to_its_fellows() -> None:
+    topology = two_systems("fifo", "transfer-sets")
+    g1, g2, leaving = Desk(topology, "g1"), Desk(topology, "g2"), GatewayOutbox()
+    g2.gateway.leave(g2.now, leaving)
+    assert leaving.links == [(1, Broken(first_epoch())), (1, LinkFarewell())], "the far side is to do without it"
+    g1.delivers("p2/1")
+    ((destinations, word),) = leaving.to_fellows
+    assert destinations == g1.names.ids("g1")
+    assert g1.fellow("g2", word) == ["link 0: block 1 p2/1 home h2"]
 
 
 def test_numbers_are_per_join() -> None:
     """protocols: a join's sequence counts every message delivered at the sequencer but those that came by this join."""
     m1 = Desk(chain("causal", "m1"), "m1")
-    assert "link 1: block 1 #1 p1/1" in m1.delivers("p1/1", "m1")
+    assert "link 1: block 1 #1 p1/1 home h1" in m1.delivers("p1/1", "m1")
     lines = m1.delivers("r1/1")
-    assert "link 0: block 1 #1 r1/1 after p1/1" in lines
-    assert "link 1: block 1 #2 r1/1" in lines
+    assert "link 0: block 1 #1 r1/1 home g1 after p1/1" in lines
+    assert "link 1: block 1 #2 r1/1 home h1" in lines
 
 
 def test_words_of_strangers_are_ignored() -> None:

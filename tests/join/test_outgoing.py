@@ -90,7 +90,7 @@ class OneOrigin(RuleBasedStateMachine):
         assert self.kept.confirm([(1, seq)]) is (seq > self.confirmed)
         self.confirmed = max(self.confirmed, seq)
 
-    @precondition(lambda self: self.first > 5 and self.last >= self.first)
+    @precondition(lambda self: self.first > 9 and self.last >= self.first)
     @rule(counts=st.lists(st.integers(0, 3), max_size=3))
     def prepend(self, counts: list[int]) -> None:
         start = self.first - sum(counts)

@@ -1,312 +1,429 @@
-"""Sharing messages among links: every message once, numbers without a gap, whatever happens in which order.
+"""Sharing messages among links: nothing lost, numbers without a gap, whatever happens in which order.
 
-`Side` is the sending side of a join without its epochs' protocol: gateways with one share each, the words between
-them in flight, links that become ready, a far side that says how far it is. Hypothesis decides what happens next.
+`Side` is the sending side of a join without its epochs' protocol: gateways with one share each, the words between them
+in flight, links that become ready, go down with some of what is on them and come up again, a far side that says how far
+it is. Hypothesis decides what happens next. What a share does in plain runs is in `test_share_links.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
-from unittest.mock import patch
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from share_support import FAR_ORIGINS, ORIGINS, ROOM, STRIPE, WINDOW, plan_of, small_bounds
 
-from isthmus.core.codec import encode
-from isthmus.core.segment import MAX_PAYLOAD, Opened, Segment
-from isthmus.core.wire.join import Block, first_epoch
-from isthmus.join import share
-from isthmus.join.lane import Lane
+from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos
+from isthmus.core.segment import Opened, Segment
+from isthmus.core.wire.join import Line
 from isthmus.join.outgoing import Outstanding
-from isthmus.join.plan import JoinPlan, LinkEnd, Share
-from isthmus.join.share import SHARES, route
+from isthmus.join.parcel import Lane, Parcel
+from isthmus.join.plan import JoinPlan
+from isthmus.join.plan import Share as Kind
+from isthmus.join.share import SHARES, Share, Start, way
 
-ORIGINS = (0, 1, 2)
-GATEWAYS = (10, 11, 12)
-BLOCK_MESSAGES, BLOCK_BYTES, STRIPE, WINDOW = 4, 20, 3, 8
+Happening: TypeAlias = tuple[Any, ...]
+"""What can happen next, or a word between two gateways: a name, and what belongs to it."""
 
-
-@contextmanager
-def small_bounds() -> Iterator[None]:
-    """Bounds that a short run meets, wherever a share keeps them."""
-    with (
-        patch.multiple(share, BLOCK_MESSAGES=BLOCK_MESSAGES, BLOCK_BYTES=BLOCK_BYTES, STRIPE=STRIPE, WINDOW=WINDOW),
-        patch.object(share.Sequenced, "window", WINDOW, create=True),
-        patch.object(share.Sequenced, "block_messages", BLOCK_MESSAGES, create=True),
-        patch.object(share.Counted, "window", WINDOW, create=True),
-        patch.object(share.Counted, "stripe", STRIPE, create=True),
-    ):
-        yield
-
-
-def plan_of(kind: Share, gateways_of_links: Sequence[int]) -> JoinPlan:
-    """Link i is one of the gateway `gateways_of_links[i]`; the origins are dealt to the links in turn."""
-    links = tuple(LinkEnd(link, near, 20 + link) for link, near in enumerate(gateways_of_links))
-    carriers = {origin: origin % len(links) for origin in ORIGINS} if kind in ("by-origin", "sets") else {}
-    everybody = frozenset(ORIGINS)
-    fellows = tuple(sorted(set(gateways_of_links)))
-    return JoinPlan(0, kind, fellows, links, carriers, everybody, frozenset(), kind != "by-origin", True)
+FAR = -1
+"""The far side, as somebody who says words."""
 
 
 class Post:
-    """One gateway's end of the driver: what its share has done lands here."""
+    """One gateway. `links` are those that work as far as it has heard; of its own links it knows at once.
 
-    def __init__(self, side: Side, owner: int) -> None:
-        self.side = side
+    `causes` is, of each message, what had come in when it was delivered here; `came` is what has come in by now.
+    """
+
+    def __init__(self, plan: JoinPlan, owner: int) -> None:
         self.owner = owner
+        self.mine = [end.link for end in plan.links if end.near == owner]
+        self.links = {end.link for end in plan.links}
+        self.lanes = {link: Lane(apart=plan.share == "sets") for link in self.mine}
+        self.lines: dict[LinkId, Line] = {}
         self.outstanding = Outstanding()
         self.delivered: dict[int, int] = {}
-        self.paused = False
-        self.final: dict[int, int] = {}
-        self.share = SHARES[side.plan.share](side.plan, self.outstanding, self)
+        self.came: dict[int, int] = {}
+        self.causes: dict[tuple[int, int], dict[int, int]] = {}
+        self.parked: list[tuple[LinkId, Parcel]] = []
+        self.epoch = 0
+        self.paused = True
+        self.received = 0
+        self.share: Share = SHARES[plan.share](plan, self.outstanding, self.mine)
 
-    def is_mine(self, link: int) -> bool:
-        return self.side.plan.links[link].near == self.owner
-
-    def put(self, link: int, first: int, segment: Segment) -> None:
-        """With `striped` the share waits for links itself. Otherwise a lane does; here links are always ready."""
-        if self.side.plan.share == "striped":
-            self.side.on_put(self, link, first, segment)
-            return
-        lane = Lane()
-        lane.waiting.append((first, segment))
-        while lane.waiting:
-            lane.room = share.BLOCK_BYTES
-            self.side.on_put(self, link, *lane.take())
-
-    def assign(self, link: int, first: int, segment: Segment) -> None:
-        assert self.owner == self.side.leader
-        assert not self.is_mine(link)
-        to = self.side.plan.links[link].near
-        self.side.say(self.owner, to, ("assign", link, first, list(segment.runs())))
-
-    def offer(self, link: int, room: int) -> None:
-        assert self.is_mine(link)
-        assert room in self.side.rooms[link], "not what the link said"
-        self.side.say(self.owner, self.side.leader, ("free", link, room))
+    def has(self, segment: Segment) -> bool:
+        return all(self.delivered.get(origin, 0) >= seq for origin, seq in segment.ids())
 
 
 class Side:
+    """`messages` are all that there will ever be, those that come in too; out of a log, in this order.
+
+    `numbers` is what each number of this epoch stands for, `copies` are all blocks that were put on a link with it.
+    `calm` says that in this epoch no link has come or gone, and none was overdue.
+    """
+
     def __init__(self, plan: JoinPlan, messages: Sequence[Opened]) -> None:
         self.plan = plan
         self.messages = messages
-        self.posts = {owner: Post(self, owner) for owner in plan.fellows}
-        self.words: dict[tuple[int, int], deque[tuple[int, tuple]]] = {}  # type: ignore[type-arg]
+        self.numbered = plan.share != "by-origin"
+        self.everybody = [end.link for end in plan.links]
+        self.posts = {owner: Post(plan, owner) for owner in plan.fellows}
+        self.words: dict[tuple[int, int], deque[tuple[int, Happening]]] = {}
+        self.up = set(self.everybody)
+        self.on_link: dict[LinkId, deque[Parcel]] = {link: deque() for link in self.everybody}
         self.epoch = 0
+        self.now: Nanos = 0
         self.final: dict[int, int] = {}
-        self.blocks: list[tuple[int, int, Segment]] = []
-        self.idle = {end.link for end in plan.links}
-        self.rooms: dict[int, set[int]] = {end.link: set() for end in plan.links}
+        self.confirmed: dict[int, int] = {}
+        self.blocks: list[tuple[LinkId, Parcel]] = []
+        self.arrived: set[tuple[int, int]] = set()
+        self.numbers: dict[int, Opened] = {}
+        self.copies: dict[int, list[Parcel]] = {}
         self.received = 0
+        self.calm = True
         self.opening = True
-        self.begin(0, 0)
+        self.begin(0)
 
     # What happens
 
-    def enabled(self) -> list[tuple]:  # type: ignore[type-arg]
-        one_order = self.plan.share == "counted"
-        actions: list[tuple] = []  # type: ignore[type-arg]
+    def enabled(self, *, to_the_end: bool = False) -> list[Happening]:
+        actions: list[Happening] = []
         for owner, post in self.posts.items():
-            seen = sum(post.delivered.values())
-            if one_order and seen < len(self.messages):
-                actions.append(("deliver", owner, self.messages[seen][0]))
-            elif not one_order:
-                actions += [("deliver", owner, origin) for origin in ORIGINS if self.next_of(post, origin) is not None]
-        actions += [("ready", link) for link in sorted(self.idle)]
+            actions += [("deliver", owner, origin) for origin in self.deliverable(post)]
+        actions += [("ready", link) for link in sorted(self.up) if not self.lane(link).room]
+        actions += [("arrive", link) for link, blocks in self.on_link.items() if blocks]
         actions += [("word", *pair) for pair, queue in self.words.items() if queue]
-        if self.received < self.highest_without_a_gap():
+        if self.received < self.without_a_gap():
             actions.append(("progress",))
+        if to_the_end:
+            return actions
+        # Faults are rare enough for something to be under way when they come.
+        actions = 4 * actions
+        actions += [("confirm", origin) for origin in ORIGINS if self.confirmed.get(origin, 0) < self.taken(origin)]
+        actions += [("down" if link in self.up else "up", link) for link in self.everybody]
+        awake = [owner for owner, post in self.posts.items() if not post.paused and post.share.deadline() is not None]
+        actions += [("wake", owner) for owner in awake]
         actions.append(("begin",) if self.opening else ("pause",))
         return actions
 
-    def happens(self, action: tuple, luck: int) -> None:  # type: ignore[type-arg]
+    def happens(self, action: Happening, luck: int) -> None:
+        self.now += luck % 50 * MILLISECOND
         match action:
             case ("deliver", owner, origin):
                 self.deliver(self.posts[owner], origin, 1 + luck % 3)
             case ("ready", link):
-                self.ready(link, (share.BLOCK_BYTES // 4, share.BLOCK_BYTES, 2 * share.BLOCK_BYTES)[luck % 3])
+                room = (ROOM // 4, ROOM, 2 * ROOM)[luck % 3]
+                delay = (0, 10 * MILLISECOND, SECOND)[luck // 3 % 3]
+                self.ready(link, Line(room, luck // 9 % 3 * MILLISECOND, delay, (0, 100, 10_000)[luck // 27 % 3]))
+            case ("arrive", link):
+                self.arrives(self.on_link[link].popleft())
             case ("word", source, to):
-                epoch, word = self.words[source, to].popleft()
-                if epoch == self.epoch:
-                    self.hear(self.posts[to], word)
+                self.hear(self.posts[to], *self.words[source, to].popleft())
             case ("progress",):
-                self.received += 1 + luck % (self.highest_without_a_gap() - self.received)
-                for post in self.posts.values():
-                    if not post.paused:
-                        post.share.progress(self.received)
+                self.received += 1 + luck % (self.without_a_gap() - self.received)
+                self.tell_all(("progress", self.received))
+            case ("confirm", origin):
+                before = self.confirmed.get(origin, 0)
+                self.confirmed[origin] = before + 1 + luck % (self.taken(origin) - before)
+                self.tell_all(("confirm", origin, self.confirmed[origin]))
+            case ("down", link):
+                self.goes_down(link, luck)
+            case ("up", link):
+                self.up.add(link)
+                self.links_change(link, up=True)
+            case ("wake", owner):
+                post = self.posts[owner]
+                self.now = max(self.now, post.share.deadline() or 0)
+                self.calm = False
+                post.share.wake(self.now)
+                self.send(post)
             case ("pause",):
                 self.opening = True
-                self.words.clear()
                 for post in self.posts.values():
-                    post.paused = True
-                    post.share.pause()
+                    self.pause(post)
             case ("begin",):
-                self.begin(luck, luck // 7)
+                self.begin(luck)
 
-    def ready(self, link: int, room: int = 0) -> None:
-        room = room or share.BLOCK_BYTES
-        self.idle.discard(link)
-        self.rooms[link].add(room)
-        self.posts[self.plan.links[link].near].share.ready(link, room)
+    # Deliveries
 
-    def next_of(self, post: Post, origin: int) -> Opened | None:
-        seq = post.delivered.get(origin, 0) + 1
-        return next((each for each in self.messages if each[:2] == (origin, seq)), None)
+    def deliverable(self, post: Post) -> list[int]:
+        """The origins of what may be delivered next: out of a log the next entry, else the next of any origin."""
+        if self.plan.share == "counted":
+            seen = sum(post.delivered.values())
+            return [self.messages[seen][0]] if seen < len(self.messages) else []
+        due = {(origin, post.delivered.get(origin, 0) + 1) for origin in (*ORIGINS, *FAR_ORIGINS)}
+        return [origin for origin, seq, _ in self.messages if (origin, seq) in due]
 
     def deliver(self, post: Post, origin: int, count: int) -> None:
-        batch = []
-        for _ in range(count):
-            seen = sum(post.delivered.values())
-            if self.plan.share == "counted":
-                message = self.messages[seen] if seen < len(self.messages) else None
-            else:
-                message = self.next_of(post, origin)
-            if message is not None:
-                post.delivered[message[0]] = message[1]
-                batch.append(message)
-        fresh = post.outstanding.add(Segment.pack(batch)).beyond(post.final)
+        """A batch. It has messages of ours or such that come in, never both."""
+        batch: list[Opened] = []
+        while len(batch) < count:
+            following = [each for each in self.deliverable(post) if (each in ORIGINS) == (origin in ORIGINS)]
+            if not following:
+                break
+            whose = following[(count + len(batch)) % len(following)] if batch else origin
+            seq = post.delivered[whose] = post.delivered.get(whose, 0) + 1
+            batch.append(next(each for each in self.messages if each[:2] == (whose, seq)))
+        segment = Segment.pack(batch)
+        if origin in FAR_ORIGINS:
+            post.came.update(segment.marks)
+            post.share.came_in(segment.marks)
+            return
+        post.causes.update({each: dict(post.came) for each in segment.ids()})
+        fresh = post.outstanding.add(segment).beyond(post.outstanding.final)
         if fresh and not post.paused:
-            post.share.add(fresh)
+            post.share.add(fresh, self.now)
+        self.send(post)
 
-    def say(self, source: int, to: int, word: tuple) -> None:  # type: ignore[type-arg]
+    # Links
+
+    def lane(self, link: LinkId) -> Lane:
+        return self.posts[self.plan.links[link].near].lanes[link]
+
+    def ready(self, link: LinkId, line: Line) -> None:
+        post = self.posts[self.plan.links[link].near]
+        post.lanes[link].room = line.room
+        post.lines[link] = line
+        if not post.paused:
+            self.offer(post, link)
+            self.send(post)
+
+    def offer(self, post: Post, link: LinkId) -> None:
+        if not post.share.by_readiness:
+            return
+        if post.owner == self.leader:
+            post.share.ready(link, post.lines[link], self.now)
+        else:
+            self.say(post.owner, self.leader, ("free", link, post.lines[link]))
+
+    def goes_down(self, link: LinkId, luck: int = 0) -> None:
+        """Some of what is on a link arrives although it goes down; of the rest nobody hears any more."""
+        blocks = self.on_link[link]
+        for _ in range(luck % (len(blocks) + 1)):
+            self.arrives(blocks.popleft())
+        blocks.clear()
+        self.up.discard(link)
+        post = self.posts[self.plan.links[link].near]
+        post.lines.pop(link, None)
+        post.lanes[link].room = 0
+        post.lanes[link].waiting.clear()
+        self.links_change(link, up=False)
+
+    def links_change(self, link: LinkId, *, up: bool) -> None:
+        owner = self.plan.links[link].near
+        for other in self.posts:
+            if other != owner:
+                self.say(owner, other, ("link", link, up))
+        self.relink(self.posts[owner], link, up=up)
+
+    def relink(self, post: Post, link: LinkId, *, up: bool) -> None:
+        self.calm = False
+        (post.links.add if up else post.links.discard)(link)
+        if not post.paused:
+            post.share.relink(sorted(post.links), self.now)
+            self.send(post)
+
+    # Words
+
+    def say(self, source: int, to: int, word: Happening) -> None:
         self.words.setdefault((source, to), deque()).append((self.epoch, word))
 
-    def hear(self, post: Post, word: tuple) -> None:  # type: ignore[type-arg]
-        match word:
-            case ("assign", link, first, runs):
-                post.share.assigned(link, first, runs)
-            case ("free", link, room):
-                assert post.owner == self.leader
-                post.share.ready(link, room)
-            case ("begin", final, links):
-                self.begin_at(post, final, links)
+    def tell_all(self, word: Happening) -> None:
+        for owner in self.posts:
+            self.say(FAR, owner, word)
 
-    def begin(self, luck: int, more_luck: int) -> None:
-        """A new epoch: behind some of what the old one carried, over some of the links, led by anybody."""
-        carried = self.carried()[: luck % (len(self.carried()) + 1)] if self.blocks else []
-        for origin, seq in carried:
-            self.final[origin] = max(seq, self.final.get(origin, 0))
+    def hear(self, post: Post, epoch: int, word: Happening) -> None:
+        match word:
+            case ("link", link, up):
+                self.relink(post, link, up=up)
+            case ("confirm", origin, seq):
+                post.outstanding.confirm([(origin, seq)])
+            case ("begin", final) if epoch == self.epoch and not self.opening:
+                self.begin_at(post, final)
+            case ("assign", link, parcel) if epoch == post.epoch and not post.paused:
+                post.parked.append((link, parcel))
+            case ("free", link, line) if epoch == post.epoch and not post.paused:
+                assert post.owner == self.leader
+                post.share.ready(link, line, self.now)
+            case ("progress", received) if epoch == post.epoch and not post.paused:
+                post.received = max(received, post.received)
+                post.share.progress(received, self.now)
+        self.send(post)
+
+    # Epochs
+
+    def pause(self, post: Post) -> None:
+        post.paused = True
+        post.parked.clear()
+        for lane in post.lanes.values():
+            lane.waiting.clear()
+
+    def begin(self, luck: int) -> None:
+        """A new epoch, behind what the far side has taken of the old one, led by anybody."""
+        upto = self.received + luck % (self.without_a_gap() - self.received + 1)
+        for number in range(1, upto + 1):
+            origin, seq, _ = self.numbers[number]
+            self.final[origin] = seq
+        if not self.numbered:
+            self.final = {origin: self.taken(origin) for origin in ORIGINS if self.taken(origin)}
         self.epoch += 1
         self.opening = False
-        self.blocks = []
+        self.calm = True
         self.received = 0
-        links = [end.link for end in self.plan.links]
-        self.links = [link for link in links if more_luck >> link & 1] or links
+        self.blocks, self.arrived, self.numbers, self.copies = [], set(), {}, {}
+        for blocks in self.on_link.values():
+            blocks.clear()
         self.leader = self.plan.fellows[luck % len(self.plan.fellows)]
         for post in self.posts.values():
+            self.pause(post)
             if post.owner != self.leader:
-                post.paused = True
-                self.say(self.leader, post.owner, ("begin", dict(self.final), self.links))
-        self.begin_at(self.posts[self.leader], dict(self.final), self.links)
+                self.say(self.leader, post.owner, ("begin", dict(self.final)))
+        self.begin_at(self.posts[self.leader], dict(self.final))
 
-    def begin_at(self, post: Post, final: dict[int, int], links: list[int]) -> None:
+    def begin_at(self, post: Post, final: dict[int, int]) -> None:
+        post.epoch = self.epoch
         post.paused = False
-        post.final = final
+        post.received = 0
         post.outstanding.final = final
-        post.share.begin(list(post.outstanding.after(final)), links, post.owner == self.leader)
-        post.share.progress(self.received)
+        waiting = list(post.outstanding.after(final))
+        post.share.begin(Start(waiting, post.came, sorted(post.links), post.owner == self.leader), self.now)
+        for link in post.lines:
+            self.offer(post, link)
+        self.send(post)
 
-    # What has been carried
+    # Onto links
 
-    def carried(self) -> list[tuple[int, int]]:
-        """A prefix of the numbering, or where there are no numbers, all: of each origin the messages are in order."""
-        blocks = sorted(self.blocks, key=lambda block: block[1]) if self.plan.share != "by-origin" else self.blocks
-        upto = self.highest_without_a_gap()
-        return [
-            (origin, seq)
-            for _, first, segment in blocks
-            for number, (origin, seq) in enumerate(segment.ids(), first)
-            if number <= upto or self.plan.share == "by-origin"
-        ]
+    def send(self, post: Post) -> None:
+        """What a gateway does with what its share has placed, and with what was assigned to it."""
+        for link, parcel in post.share.placed:
+            self.check_placed(post, link, parcel)
+            if link in post.lanes:
+                post.lanes[link].waiting.append(parcel)
+            else:
+                assert post.owner == self.leader
+                self.say(post.owner, self.plan.links[link].near, ("assign", link, parcel))
+        post.share.placed.clear()
+        for link, parcel in [each for each in post.parked if post.has(each[1].segment)]:
+            post.parked.remove((link, parcel))
+            if link in self.up:
+                post.lanes[link].waiting.append(parcel)
+        for link, lane in post.lanes.items():
+            while lane.room and lane.waiting:
+                parcel = lane.take()
+                post.lines.pop(link, None)
+                self.put(post, link, parcel)
 
-    def highest_without_a_gap(self) -> int:
-        if self.plan.share == "by-origin":
-            return 0
-        numbers = {first + index for _, first, segment in self.blocks for index in range(len(segment))}
-        return next(number for number in range(1, len(numbers) + 2) if number not in numbers) - 1
-
-    def on_put(self, post: Post, link: int, first: int, segment: Segment) -> None:
-        assert not post.paused, "put on a link while paused"
-        assert post.is_mine(link)
-        assert link in self.links, "put on a link that does not work"
-        assert link not in self.idle or self.plan.share != "striped", "put on a link that has not asked for it"
-        messages = list(segment)
-        assert len(messages) == sum(count for _, _, count in segment.runs()) > 0
-        for message in messages:
-            origin, seq, _ = message
+    def check_placed(self, post: Post, link: LinkId, parcel: Parcel) -> None:
+        assert not post.paused, "placed while paused"
+        assert link in post.links, "placed on a link that does not work"
+        origins = list(parcel.segment.marks)
+        assert origins, "an empty parcel"
+        for message in parcel.segment:
             assert message in self.messages, "not as it was delivered"
-            assert seq <= post.delivered[origin]
-            assert seq > self.final.get(origin, 0), "carried again"
-            assert self.plan.share in ("striped", "counted") or link == route(self.plan, self.links, origin)
-        if self.plan.share == "by-origin":
-            assert first == 0
+            assert message[1] > self.final.get(message[0], 0), "the far side had it when the epoch began"
+        if self.numbered:
+            # Out of a log a stripe that begins within the window is within it, though it may go in several parts.
+            more = STRIPE - 1 if self.plan.share == "counted" else 0
+            assert 1 <= parcel.first <= post.received + WINDOW + more, "begins beyond the window"
+            for number, message in enumerate(parcel.segment, parcel.first):
+                assert self.numbers.setdefault(number, message) == message, "a number stands for two messages"
         else:
-            # A stripe that begins within the window goes out whole, though perhaps as several blocks.
-            more = share.STRIPE - 1 if self.plan.share == "counted" else 0
-            assert 1 <= first <= self.received + share.WINDOW + more, "begins beyond the window"
-        self.check_size(link, first, messages)
-        self.blocks.append((link, first, segment))
-        self.idle.add(link)
-
-    def check_size(self, link: int, first: int, messages: list[Opened]) -> None:
-        sizes = [len(payload) for _, _, payload in messages]
+            assert parcel.first == 0
         if self.plan.share == "counted":
-            assert (first - 1) // share.STRIPE == (first + len(messages) - 2) // share.STRIPE, (
-                "a block ends with its stripe"
-            )
-            assert link == self.links[(first - 1) // share.STRIPE % len(self.links)]
-        room = max(self.rooms[link]) if self.plan.share == "striped" else share.BLOCK_BYTES
-        assert len(messages) <= share.BLOCK_MESSAGES
-        assert len(messages) == 1 or sum(sizes) <= room, "a block grows on although it is full"
+            (stripe,) = {(number - 1) // STRIPE for number in range(parcel.first, parcel.last + 1)}
+            assert link == way(self.everybody[stripe % len(self.everybody)], sorted(post.links))
+        if self.plan.carriers:
+            (own,) = {self.plan.carriers[origin] for origin in origins}
+            assert link == way(own, sorted(post.links))
+            assert parcel.home == self.plan.links[own].far
+        else:
+            assert parcel.home is None
+
+    def put(self, post: Post, link: LinkId, block: Parcel) -> None:
+        assert link in self.up, "put on a link that does not work"
+        assert post.has(block.segment), "put on a link by somebody who has not delivered it"
+        self.blocks.append((link, block))
+        self.on_link[link].append(block)
+        for number in range(block.first, block.last + 1):
+            self.copies.setdefault(number, []).append(block)
+
+    # The far side
+
+    def arrives(self, block: Parcel) -> None:
+        self.arrived.update(block.segment.ids())
+        if self.numbered and block.last <= self.received:
+            self.tell_all(("progress", self.received))
+
+    def without_a_gap(self) -> int:
+        """The highest number up to which all have arrived."""
+        number = 0
+        while (message := self.numbers.get(number + 1)) is not None and message[:2] in self.arrived:
+            number += 1
+        return number if self.numbered else 0
+
+    def taken(self, origin: int) -> int:
+        """The last message of an origin that the far side has delivered."""
+        seq = self.final.get(origin, 0)
+        if self.numbered:
+            numbered = [self.numbers[number] for number in range(1, self.received + 1)]
+            return max([seq, *(each for whose, each, _ in numbered if whose == origin)])
+        while (origin, seq + 1) in self.arrived:
+            seq += 1
+        return seq
 
     # The end
 
     def come_to_an_end(self, seed: int) -> None:
-        """Everything that can still happen does, in any order, but no new epoch; then the promises are due."""
+        """Everything that can still happen does, in any order, but no new fault; then the promises are due."""
+        if not self.up:
+            self.happens(("up", seed % len(self.everybody)), 0)
         if self.opening:
-            self.begin(seed, seed)
-        while rest := [action for action in self.enabled() if action != ("pause",)]:
+            self.begin(seed)
+        while rest := self.enabled(to_the_end=True):
             seed = (seed * 1_103_515_245 + 12_345) % (1 << 31)
             self.happens(rest[(seed >> 8) % len(rest)], seed >> 16)
-        due = {(origin, seq) for origin, seq, _ in self.messages if seq > self.final.get(origin, 0)}
-        carried = [each for _, _, segment in self.blocks for each in segment.ids()]
-        assert len(carried) == len(set(carried)), "a message was carried twice in one epoch"
-        assert set(carried) == due
-        for link in self.links:
-            mine = [block for block in self.blocks if block[0] == link]
+        due = {(o, seq) for o, seq, _ in self.messages if o in ORIGINS and seq > self.final.get(o, 0)}
+        assert self.arrived == due, "lost"
+        if self.calm:
+            sent = [each for _, block in self.blocks for each in block.segment.ids()]
+            assert len(sent) == len(due), "sent twice without need"
+        if self.numbered:
+            assert sorted(self.numbers) == list(range(1, len(due) + 1)), "numbers have a gap"
             for origin in ORIGINS:
-                in_order = [seq for _, _, segment in mine for whose, seq in segment.ids() if whose == origin]
-                assert in_order == sorted(in_order), "FIFO order of an origin on a link"
-            assert [first for _, first, _ in mine] == sorted(first for _, first, _ in mine)
-        if self.plan.share == "by-origin":
-            for origin in ORIGINS:
-                assert len({link for link, _, segment in self.blocks if origin in segment.marks}) <= 1
-        else:
-            blocks = sorted(self.blocks, key=lambda block: block[1])
-            assert [first for _, first, _ in blocks] == [
-                1 + sum(len(segment) for _, _, segment in blocks[:index]) for index in range(len(blocks))
-            ], "numbers have a gap, or are given twice"
-            numbered = [each for _, _, segment in blocks for each in segment.ids()]
-            for origin in ORIGINS:
-                in_order = [seq for whose, seq in numbered if whose == origin]
+                in_order = [self.numbers[n][1] for n in sorted(self.numbers) if self.numbers[n][0] == origin]
                 assert all(one + 1 == other for one, other in pairwise(in_order)), "an origin's order is not kept"
+            self.check_causes()
+
+    def check_causes(self) -> None:
+        """Whichever copies the far side took: before each number it has been told of all that came in before it."""
+        causes = self.posts[self.leader].causes
+        for far in FAR_ORIGINS:
+            told = 0
+            for number in sorted(self.numbers):
+                named = min(block.after.get(far, 0) for block in self.copies[number])
+                told = max(told, named)
+                assert told >= causes[self.numbers[number][:2]].get(far, 0), f"{number} does not wait for its causes"
 
 
-messages = st.lists(
-    st.tuples(st.sampled_from(ORIGINS), st.sampled_from([0, 1, 7, 19, 20, 21, 50])), min_size=1, max_size=24
+drawn_messages = st.lists(
+    st.tuples(
+        st.sampled_from((*ORIGINS, *ORIGINS, *FAR_ORIGINS)), st.sampled_from([0, 1, 7, ROOM - 1, ROOM, ROOM + 1, 50])
+    ),
+    min_size=1,
+    max_size=30,
 ).map(lambda drawn: [(o, [e for e, _ in drawn[: i + 1]].count(o), bytes(s)) for i, (o, s) in enumerate(drawn)])
 layouts = st.sampled_from([(10,), (10, 11), (10, 11, 12), (10, 10), (10, 11, 10)])
-choices = st.lists(st.integers(0, 1 << 16), max_size=80)
+choices = st.lists(st.integers(0, 1 << 16), max_size=100)
 
 
 @pytest.mark.parametrize("kind", ["by-origin", "sets", "striped", "counted"])
-@given(layouts, messages, choices)
-def test_every_message_goes_once_and_in_order(
-    kind: Share, layout: tuple[int, ...], messages: list[Opened], choices: list[int]
+@given(layouts, drawn_messages, choices)
+def test_nothing_is_lost_and_numbers_are_given_once_whatever_links_do(
+    kind: Kind, layout: tuple[int, ...], messages: list[Opened], choices: list[int]
 ) -> None:
     with small_bounds():
         side = Side(plan_of(kind, layout), messages)
@@ -314,174 +431,3 @@ def test_every_message_goes_once_and_in_order(
             enabled = side.enabled()
             side.happens(enabled[choice % len(enabled)], choice // len(enabled))
         side.come_to_an_end(sum(choices))
-
-
-# Who carries what
-
-
-def one_post(kind: Share, layout: tuple[int, ...], count: int, size: int = 1) -> tuple[Side, list[Opened]]:
-    """The first gateway leads; `count` messages of origin 0 are there, and nobody has delivered any."""
-    messages = [(0, seq, bytes(size)) for seq in range(1, count + 1)]
-    return Side(plan_of(kind, layout), messages), messages
-
-
-def test_the_sequencers_own_link_goes_first_and_costs_no_word() -> None:
-    """parallel, 8.2: 6n - 2 messages inside the systems instead of 6n - 1 when the sequencer itself forwards."""
-    side, _ = one_post("striped", (11, 10), 1)
-    sequencer = side.posts[side.leader]
-    side.happens(("word", 10, 11), 0)
-    side.ready(0)
-    side.happens(("word", 11, 10), 0)
-    side.ready(1)
-    side.words.clear()
-    side.deliver(sequencer, 0, 1)
-    assert [link for link, _, _ in side.blocks] == [1]
-    assert not side.words
-
-
-def test_an_idle_link_takes_what_there_is_and_a_busy_one_lets_it_gather() -> None:
-    with small_bounds():
-        side, _ = one_post("striped", (10,), 5)
-        post = side.posts[10]
-        side.ready(0)
-        side.deliver(post, 0, 1)
-        assert [len(block[2]) for block in side.blocks] == [1]
-        side.deliver(post, 0, 3)
-        assert len(side.blocks) == 1, "the link has not asked for more"
-        side.ready(0)
-        assert [len(block[2]) for block in side.blocks] == [1, 3]
-
-
-def test_single_messages_gather_while_there_are_blocks_enough_under_way() -> None:
-    with patch.object(share.Sequenced, "enough_blocks", 2):
-        side, _ = one_post("striped", (10,), 40)
-        post = side.posts[10]
-
-        def blocks_after(deliveries: int) -> list[int]:
-            for _ in range(deliveries):
-                side.deliver(post, 0, 1)
-                side.ready(0)
-            return [len(block[2]) for block in side.blocks]
-
-        assert blocks_after(2) == [1, 1]
-        assert blocks_after(1) == [1, 1, 1], "it is half of the two under way"
-        assert blocks_after(1) == [1, 1, 1], "one is less than half of three"
-        assert blocks_after(1) == [1, 1, 1, 2]
-        assert blocks_after(2) == [1, 1, 1, 2], "nor are two half of five"
-        post.share.progress(1)
-        assert blocks_after(0) == [1, 1, 1, 2, 2], "but they are of the four that are left"
-        post.share.progress(5)
-        assert blocks_after(1) == [1, 1, 1, 2, 2, 1], "one block is not enough"
-
-
-def test_a_full_block_never_waits_for_the_far_side() -> None:
-    with small_bounds(), patch.object(share.Sequenced, "enough_blocks", 1):
-        side, _ = one_post("striped", (10,), WINDOW)
-        post = side.posts[10]
-        side.ready(0)
-        side.deliver(post, 0, WINDOW)
-        for _ in range(WINDOW):
-            side.ready(0)
-        assert [len(block[2]) for block in side.blocks] == [BLOCK_MESSAGES] * (WINDOW // BLOCK_MESSAGES)
-
-
-def test_what_a_fellow_is_to_carry_waits_until_it_is_delivered_there() -> None:
-    side, _ = one_post("striped", (10, 11), 4)
-    sequencer, fellow = side.posts[10], side.posts[11]
-    side.happens(("word", 10, 11), 0)
-    side.ready(1)
-    side.happens(("word", 11, 10), 0)
-    side.deliver(sequencer, 0, 3)
-    side.happens(("word", 10, 11), 0)
-    side.deliver(fellow, 0, 2)
-    assert side.blocks == [], "it has two of three"
-    side.deliver(fellow, 0, 1)
-    assert [(link, first, len(each)) for link, first, each in side.blocks] == [(1, 1, 3)]
-
-
-def test_a_link_that_asked_once_is_given_one_block() -> None:
-    side, _ = one_post("striped", (10, 11), 4)
-    side.happens(("word", 10, 11), 0)
-    side.ready(1)
-    side.happens(("word", 11, 10), 0)
-    side.deliver(side.posts[10], 0, 1)
-    side.deliver(side.posts[10], 0, 1)
-    assert [word for _, word in side.words[10, 11]] == [("assign", 1, 1, [(0, 1, 1)])]
-
-
-def test_a_block_is_as_large_as_its_link_has_room() -> None:
-    """The room of a fellow's link goes along with its word that it is ready."""
-    side, _ = one_post("striped", (10, 11), 20, size=10)
-    side.happens(("word", 10, 11), 0)
-    side.ready(1, 40)
-    assert [word for _, word in side.words[11, 10]] == [("free", 1, 40)]
-    side.happens(("word", 11, 10), 0)
-    side.deliver(side.posts[10], 0, 20)
-    assert [word for _, word in side.words[10, 11]] == [("assign", 1, 1, [(0, 1, 4)])]
-    side.ready(0, 70)
-    side.ready(0, 5)
-    assert [(link, first, len(block)) for link, first, block in side.blocks] == [(0, 5, 7), (0, 12, 1)]
-
-
-@pytest.mark.parametrize("kind", ["striped", "sets", "counted"])
-def test_the_window_closes_and_opens_again(kind: Share) -> None:
-    with small_bounds():
-        side, messages = one_post(kind, (10,), 4 * WINDOW)
-        post = side.posts[10]
-        for _ in messages:
-            side.deliver(post, 0, 1)
-            side.ready(0)
-        under_way = sum(len(block[2]) for block in side.blocks)
-        assert WINDOW <= under_way < WINDOW + BLOCK_MESSAGES
-        side.received = WINDOW
-        post.share.progress(WINDOW)
-        for _ in messages:
-            side.ready(0)
-        more = sum(len(block[2]) for block in side.blocks)
-        assert 2 * WINDOW <= more < 2 * WINDOW + BLOCK_MESSAGES
-
-
-@pytest.mark.parametrize("kind", ["striped", "sets"])
-def test_old_news_of_progress_does_not_close_the_window(kind: Share) -> None:
-    with small_bounds():
-        side, messages = one_post(kind, (10,), 2 * WINDOW)
-        post = side.posts[10]
-        side.received = WINDOW
-        post.share.progress(WINDOW)
-        post.share.progress(1)
-        for _ in messages:
-            side.deliver(post, 0, 1)
-            side.ready(0)
-        assert sum(len(block[2]) for block in side.blocks) == len(messages)
-
-
-def test_the_messages_of_an_origin_go_by_its_own_link_while_that_works() -> None:
-    plan = plan_of("by-origin", (10, 11, 12))
-    assert [route(plan, (0, 1, 2), origin) for origin in ORIGINS] == [0, 1, 2]
-    assert route(plan, (0, 2), 1) in (0, 2)
-    assert [route(plan, (0, 2), origin) for origin in (0, 2)] == [0, 2], "nobody else is moved"
-    assert route(plan, (), 1) is None
-    assert route(plan, (0, 1, 2), 77) is None, "an origin that does not go out by this join"
-
-
-def test_a_process_that_came_back_goes_by_the_link_of_its_place() -> None:
-    plan = plan_of("by-origin", (10, 11, 12))
-    assert route(plan, (0, 1, 2), 5 << 16 | 1) == 1
-
-
-# Blocks
-
-
-@pytest.mark.parametrize("kind", ["by-origin", "sets", "striped", "counted"])
-def test_a_block_of_the_largest_messages_fits_a_frame(kind: Share) -> None:
-    """What waits while an epoch is opened goes out at once; it must be possible to encode it."""
-    side, messages = one_post(kind, (10,), 40, MAX_PAYLOAD)
-    post = side.posts[10]
-    side.happens(("pause",), 0)
-    side.deliver(post, 0, len(messages))
-    side.begin(0, 0)
-    for _ in messages:
-        side.ready(0)
-    assert sum(len(block[2]) for block in side.blocks) == len(messages)
-    for _, first, block in side.blocks:
-        encode(Block(first_epoch(), first, block))

@@ -10,7 +10,7 @@ from runtime_support import until
 
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import Block, LinkPdu, first_epoch
+from isthmus.core.wire.join import Block, Line, LinkPdu, first_epoch
 from isthmus.runtime.link.connection import LinkLimits
 from isthmus.runtime.link.link import LinkCallbacks, LiveLink
 from isthmus.runtime.link.links import Links
@@ -57,9 +57,9 @@ class Gateway:
         assert link == LINK
         self.events.append(("down", None))
 
-    def _ready(self, link: LinkId, room: int) -> None:
+    def _ready(self, link: LinkId, line: Line) -> None:
         assert link == LINK
-        assert room > 0
+        assert line.room > 0
         self.ready += 1
         self.when_ready()
 

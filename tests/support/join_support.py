@@ -41,6 +41,7 @@ from isthmus.core.wire.join import (
     FellowFrozen,
     FellowLink,
     FellowOpen,
+    FellowPass,
     FellowPdu,
     FellowProgress,
     FellowResume,
@@ -58,7 +59,7 @@ from isthmus.topology.wiring import all_links
 
 RETRY_AFTER = 100 * MILLISECOND
 
-_SECTIONS = ("after", "behind", "by", "begun", "handed", "link")
+_SECTIONS = ("after", "home", "behind", "with", "handed", "link")
 
 
 def system(name: str, order: str, processes: str, gateways: str) -> str:
@@ -169,7 +170,7 @@ class Names:
         if kind == "block":
             first = int(words[1][1:]) if words[1].startswith("#") else 0
             segment = self.segment(" ".join(words[2 if first else 1 :]))
-            return Block(self.epoch(words[0]), first, segment, self.marks(more["after"]))
+            return Block(self.epoch(words[0]), first, segment, self._home(more), self.marks(more["after"]))
         if kind == "confirm":
             return Confirm(self.marks(words))
         epoch = self.epoch(words[0])
@@ -179,12 +180,19 @@ class Names:
             return Resume(epoch, self.marks(more["behind"]))
         return Open(epoch.opened) if kind == "open" else {"broken": Broken, "behind": Behind}[kind](epoch)
 
+    def _home(self, more: Mapping[str, list[str]]) -> int | None:
+        return self.id(more["home"][0]) if more["home"] else None
+
     def fellow_pdu(self, text: str, join: int = 0) -> FellowPdu:
         kind, words, more = _read(text)
         links = [int(word) for word in more["link"] if word.isdigit()]
         final, handed = self.marks(more["behind"]), self.marks(more["handed"])
         if text == "caught up":
             return FellowCaughtUp(join)
+        if kind == "pass":
+            block = self.link_pdu(text.removeprefix("pass "))
+            assert isinstance(block, Block)
+            return FellowPass(join, block)
         if kind == "confirm":
             return FellowConfirm(join, self.marks(words))
         if text.startswith("link "):
@@ -193,24 +201,35 @@ class Names:
         epoch = self.epoch(words[0])
         makers: Mapping[str, Callable[[], FellowPdu]] = {
             "open": lambda: FellowOpen(join, epoch.opened),
-            "resume": lambda: FellowResume(join, epoch, final, list(map(int, more["by"]))),
+            "resume": lambda: FellowResume(join, epoch, final),
             "broken": lambda: FellowBroken(join, epoch),
             "behind": lambda: FellowBehind(join, epoch),
             "free": lambda: FellowFree(join, epoch, links[0]),
-            "assign": lambda: FellowAssign(join, epoch, int(words[1][1:]), links[0], self.runs(words[2:])),
+            "assign": lambda: FellowAssign(
+                join,
+                epoch,
+                int(words[1][1:]),
+                links[0],
+                self.runs(words[2:]),
+                self._home(more),
+                self.marks(more["after"]),
+            ),
             "progress": lambda: FellowProgress(join, epoch, int(words[1][1:])),
             "freeze": lambda: FellowFreeze(join, epoch.opened),
-            "frozen": lambda: FellowFrozen(join, epoch.opened, self.epoch(more["begun"][0]), final, handed),
-            "begin": lambda: FellowBegin(join, epoch, final),
+            "frozen": lambda: FellowFrozen(join, epoch.opened, handed),
+            "begin": lambda: FellowBegin(join, epoch, final, [self.id(name) for name in more["with"]]),
         }
         return makers[kind]()
 
     def show(self, pdu: LinkPdu | FellowPdu) -> str:
         match pdu:
-            case Block(epoch, first, segment, after):
+            case Block(epoch, first, segment, home, after):
                 number = f"#{first}" if first else ""
                 parts = ["block", self.show_epoch(epoch), number, self.show_messages(segment)]
-                return _join(*parts, after=self.show_marks(after))
+                where = "" if home is None else self.name(home)
+                return _join(*parts, home=where, after=self.show_marks(after))
+            case FellowPass(_, block):
+                return f"pass {self.show(block)}"
             case Progress() | FellowProgress():
                 return f"progress {self.show_epoch(pdu.epoch)} #{pdu.received}"
             case Confirm() | FellowConfirm():
@@ -223,25 +242,23 @@ class Names:
                 return f"behind {self.show_epoch(pdu.epoch)}"
             case Resume(epoch, final):
                 return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final))
-            case FellowResume(_, epoch, final, links):
-                by = " ".join(map(str, links))
-                return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final), by=by)
+            case FellowResume(_, epoch, final):
+                return _join("resume", self.show_epoch(epoch), behind=self.show_marks(final))
             case FellowLink(_, link, up):
                 return f"link {link} {'up' if up else 'down'}"
             case FellowFree(_, epoch, link):
                 return f"free {self.show_epoch(epoch)} link {link}"
-            case FellowAssign(_, epoch, first, link, runs):
-                return f"assign {self.show_epoch(epoch)} #{first} {self.show_runs(runs)} link {link}"
+            case FellowAssign(_, epoch, first, link, runs, home, after):
+                words = f"assign {self.show_epoch(epoch)} #{first} {self.show_runs(runs)} link {link}"
+                where = "" if home is None else self.name(home)
+                return _join(words, home=where, after=self.show_marks(after))
             case FellowFreeze(_, epoch):
                 return f"freeze {self.show_epoch(epoch)}"
-            case FellowFrozen(_, epoch, begun, final, handed):
-                return _join(
-                    f"frozen {self.show_epoch(epoch)} begun {self.show_epoch(begun)}",
-                    behind=self.show_marks(final),
-                    handed=self.show_marks(handed),
-                )
-            case FellowBegin(_, epoch, final):
-                return _join(f"begin {self.show_epoch(epoch)}", behind=self.show_marks(final))
+            case FellowFrozen(_, epoch, handed):
+                return _join(f"frozen {self.show_epoch(epoch)}", handed=self.show_marks(handed))
+            case FellowBegin(_, epoch, final, company):
+                names = " ".join(map(self.name, company))
+                return _join(f"begin {self.show_epoch(epoch)}", behind=self.show_marks(final), **{"with": names})
             case FellowCaughtUp():
                 return "caught up"
             case _:

@@ -33,7 +33,7 @@ from isthmus.core.wire.group import (
     Stable,
     Status,
 )
-from isthmus.core.wire.join import Epoch
+from isthmus.core.wire.join import Epoch, Line
 from isthmus.core.wire.pdu import Pdu
 
 MAX_NUMBER = 1 << 62
@@ -115,6 +115,8 @@ def values(kind: Any, meta: Meta | None = None) -> SearchStrategy[Any]:
         return segments()
     if kind is Epoch:
         return st.builds(Epoch, *[integers(Meta(ge=0, le=1 << 62))] * len(Epoch._fields))
+    if kind is Line:
+        return st.builds(Line, integers(Meta(ge=1, le=1 << 62)), *[integers(Meta(ge=0, le=1 << 62))] * 3)
     assert issubclass(kind, Struct), f"no strategy for a field of type {kind}"
     hints = get_type_hints(kind, include_extras=True)
     if issubclass(kind, Addressed):

@@ -21,7 +21,7 @@ from isthmus.core.wire.clusters import Hop
 from isthmus.core.wire.join import Block
 from isthmus.core.wire.pdu import Pdu
 
-VERSION = 3
+VERSION = 4
 MAX_FRAME = 32 << 20
 """Bytes of one frame after its length. Senders split batches long before (`BatchLimits`)."""
 
@@ -54,7 +54,7 @@ def buffers_of(pdu: Pdu) -> Sequence[bytes]:
         before = ("batch", pdu.view, pdu.sender, pdu.number, pdu.stamp, pdu.safe)
         body = _around(before, pdu.segment)
     elif isinstance(pdu, Block) and pdu.segment.payload_bytes >= LARGE:
-        body = _around(("block", pdu.epoch, pdu.first), pdu.segment, pdu.after)
+        body = _around(("block", pdu.epoch, pdu.first), pdu.segment, pdu.home, pdu.after)
     else:
         body = [_encoder.encode(pdu)]
     size = sum(map(len, body))

@@ -18,7 +18,10 @@ from isthmus.core.endpoint import Carried, Destinations, View
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import BLOCK_BYTES, FellowPdu, LinkPdu
+from isthmus.core.wire.join import FellowPdu, Line, LinkPdu
+
+UNKNOWN_LINE = Line()
+"""Of a line that nothing has been measured of."""
 
 
 class GatewayOutbox:
@@ -77,8 +80,8 @@ class Gateway(Protocol):
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
         """Nothing has come over the link for so long that others should take its part."""
 
-    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
-        """A link has little left to send. A block for it should have at most `room` bytes of payload."""
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, line: Line = UNKNOWN_LINE) -> None:
+        """A link has little left to send: it can take one block more."""
 
     def wake(self, now: Nanos, out: GatewayOutbox) -> None: ...
 

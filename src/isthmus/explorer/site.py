@@ -17,7 +17,7 @@ from isthmus.core.gateway import Gateway, GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Segment
-from isthmus.core.wire.join import Block, FellowPdu, LinkPdu
+from isthmus.core.wire.join import Block, FellowPass, FellowPdu, LinkPdu
 from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.intern import Interner
@@ -42,14 +42,14 @@ class Wire(NamedTuple):
 
 
 class SiteState(NamedTuple):
-    """`gateways` are numbers of gateway states, `queues` what is under way between two of them, `ready` the links whose
-    readiness is still to be told. `confirmed` and `settled` count batches by gateway and sender: finished with,
-    settled.
+    """`gateways` are numbers of gateway states, `queues` what is under way between two of them, words and blocks apart
+    (True: blocks), `ready` the links whose readiness is still to be told. `confirmed` and `settled` count batches by
+    gateway and sender: finished with, settled.
     """
 
     system: SystemState
     gateways: tuple[int, ...]
-    queues: tuple[tuple[tuple[int, int], tuple[PduNumber, ...]], ...]
+    queues: tuple[tuple[tuple[int, int, bool], tuple[PduNumber, ...]], ...]
     ready: tuple[LinkId, ...]
     confirmed: tuple[tuple[int, ...], ...]
     settled: tuple[tuple[int, ...], ...]
@@ -74,7 +74,7 @@ class Pdus(Interner[LinkPdu | FellowPdu]):
         return self.number(msgspec.msgpack.encode(pdu), pdu)
 
     def is_block(self, number: PduNumber) -> bool:
-        return isinstance(self[number], Block)
+        return isinstance(self[number], Block | FellowPass)
 
 
 class ExploredSite:
@@ -171,8 +171,8 @@ class ExploredSite:
     def _usual_steps(self, state: SiteState) -> Iterator[Step]:
         yield from self._sends(state)
         yield from self._gateway_deliveries(state)
-        for (source, target), queue in state.queues:
-            yield self._hear(state, source, target, queue[0])
+        for way, queue in state.queues:
+            yield self._hear(state, way, queue[0])
         for link in state.ready:
             work = Work(self, state)
             work.ready.discard(link)
@@ -220,11 +220,12 @@ class ExploredSite:
                 work.gateway_delivers(rank, sender)
                 yield work.step()
 
-    def _hear(self, state: SiteState, source: int, target: int, pdu: PduNumber) -> Step:
+    def _hear(self, state: SiteState, way: tuple[int, int, bool], pdu: PduNumber) -> Step:
         work = Work(self, state)
-        rest = work.queues.pop((source, target))[1:]
+        source, target, _ = way
+        rest = work.queues.pop(way)[1:]
         if rest:
-            work.queues[source, target] = rest
+            work.queues[way] = rest
         subject = ("hear", self.ids[source], pdu)
         work.input(target, "from_fellow", subject, self.ids[source], (self.pdus[pdu],), key=(source, pdu))
         return work.step()

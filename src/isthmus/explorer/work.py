@@ -139,7 +139,8 @@ class Work:
                 continue
             target_rank = site.ranks[target]
             if self.gateways[target_rank - site.rules.gateways.start] != CRASHED:
-                self.queues[rank, target_rank] = (*self.queues.get((rank, target_rank), ()), pdu)
+                way = (rank, target_rank, site.pdus.is_block(pdu))
+                self.queues[way] = (*self.queues.get(way, ()), pdu)
             effects.append(Effect("tells", (target, pdu)))
         impatient: set[int] = set()
         for link, pdu in reaction.links:
@@ -192,9 +193,9 @@ class Work:
         site = self.site
         cut = self.system.cuts[self.system.views[rank]]
         self.system = site.rules.enter(self.system, rank)
-        for source, target in list(self.queues):
-            if target == rank and source not in cut.members:
-                del self.queues[source, target]
+        for way in list(self.queues):
+            if way[1] == rank and way[0] not in cut.members:
+                del self.queues[way]
         members = tuple(site.ids[member] for member in cut.members)
         view = View(self.system.views[rank] + 1, members)
         self.input(rank, "view", ("view", view.number, members), view)
@@ -205,9 +206,9 @@ class Work:
         place = rank - site.rules.gateways.start
         self.gateways[place] = CRASHED
         self.settled = put(self.settled, place, (0,) * site.rules.width)
-        for source, target in list(self.queues):
-            if target == rank:
-                del self.queues[source, target]
+        for way in list(self.queues):
+            if way[1] == rank:
+                del self.queues[way]
         for wire in site.wires:
             if wire.gateway == rank:
                 self.ready.discard(wire.link)

@@ -1,8 +1,9 @@
 """The sending half of one direction of a join, at one gateway (parallel Fig. 2 and Fig. 5, left side; Sect. 7).
 
-It keeps what the far side has not confirmed, lets its share put messages on links, and goes from epoch to epoch when
-something has broken. The first live fellow leads: it opens epochs, and where the share needs one it is the sequencer.
-docs/design/joins.md has the argument.
+It keeps what the far side has not confirmed, has its share say what goes by which link, and puts blocks on its own
+links as they are ready. Links may come and go within an epoch. A new one is for what cannot be mended otherwise: a
+leader that is gone, or a gateway of the far side. The first live fellow leads: it opens epochs, and where the share
+needs one it is the sequencer. docs/design/joins.md has the argument.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
-from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Segment
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Run, Segment
 from isthmus.core.wire.join import (
-    BLOCK_BYTES,
+    NO_EPOCH,
     Block,
     Epoch,
     FellowAssign,
@@ -26,26 +27,27 @@ from isthmus.core.wire.join import (
     FellowOpen,
     FellowProgress,
     FellowResume,
+    Line,
     Open,
     first_epoch,
     term_of,
 )
 from isthmus.join.half import Half
-from isthmus.join.lane import Lane
 from isthmus.join.outgoing import Outstanding
+from isthmus.join.parcel import Lane, Parcel
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import Recovered
-from isthmus.join.share import SHARES, Share
+from isthmus.join.share import SHARES, Share, Start
 
 
 class Export(Half):
-    """`opening` is between `Open` and the answer: nothing goes onto a link meanwhile. `final` is that answer.
+    """`opening` is until the far side has answered an `Open`: nothing goes onto a link meanwhile.
 
-    `term` is the own system's view, in which the first of `fellows` leads. `_latest_answer` is the latest view of the
-    far side that we have heard of: who answers from an earlier one has been left out.
-
-    `_came_in` is, per origin, the last message that came in by this join; `_not_named`, per own link, those of them
-    that no block of this epoch on it has named.
+    So begins a gateway that comes late, until it knows which epoch it is. `term` is the own system's view, in which the
+    first of `fellows` leads. `_latest_answer` is the latest view of the far side that we have heard of: who answers
+    from an earlier one has been left out. `_came_in` is, per origin, the last message that came in by this join.
+    `_lines` are those of our links that are ready; `_parked` is what the sequencer gave us and our system has not
+    delivered yet; `_broken` is the latest epoch that the far side called broken before it had begun here.
     """
 
     def __init__(self, plan: JoinPlan, owner: ProcessId, retry_after: Nanos, *, late: bool = False) -> None:
@@ -53,38 +55,36 @@ class Export(Half):
         self.epoch = self._first_epoch = first_epoch(life_of(owner))
         self.term = term_of(life_of(owner), 1)
         self._latest_answer = 0
-        self.opening = False
+        self._broken = NO_EPOCH
+        self.opening = late
         self.outstanding = Outstanding()
         self.colleagues: tuple[ProcessId, ...] = ()
-        self.links_up: dict[LinkId, bool] = {end.link: True for end in plan.links}
+        self.links_up: dict[LinkId, bool] = {end.link: not late for end in plan.links}
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
         self._came_in: dict[ProcessId, int] = {}
-        self._not_named: dict[LinkId, dict[ProcessId, int]] = {link: {} for link in self._my_links}
-        self._out: GatewayOutbox | None = None
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
-        self._void: set[LinkId] = set()
         self._lanes = {link: Lane(apart=plan.share == "sets") for link in self._my_links}
-        if late:
-            self.links_up = dict.fromkeys(self.links_up, False)
-        self.share: Share = SHARES[plan.share](plan, self.outstanding, self)
-        if late:
-            self.share.begin([], (), leading=False)
+        self._lines: dict[LinkId, Line] = {}
+        self._parked: list[FellowAssign] = []
+        self.share: Share = SHARES[plan.share](plan, self.outstanding, self._my_links)
 
     def start(self, fellows: tuple[ProcessId, ...]) -> None:
         """Begin at the start of the system: the links of all gateways that are there are taken to work."""
         self.fellows = fellows
         present = set(map(slot_of, fellows))
         self.links_up = {end.link: end.near in present for end in self.plan.links}
-        self.share.begin([], [link for link, up in self.links_up.items() if up], self.leads)
+        self.share.begin(Start((), {}, self._links(), self.leads), 0)
 
     def go_on_from(self, recovered: Recovered) -> None:
         """After a restart of the whole site: take what it had finished with before for delivered and confirmed."""
         marks = [(origin, seq) for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.exported]
         self.outstanding.confirm(marks)
         self.outstanding.take_as_delivered(marks)
-        self.came_in({origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.imported})
+        self._came_in.update(
+            {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in self.plan.imported}
+        )
 
     # Who is who
 
@@ -100,41 +100,103 @@ class Export(Half):
         """Whether the messages of an origin go out by this join."""
         return slot_of(origin) in self.plan.exported
 
-    def is_mine(self, link: LinkId) -> bool:
-        return link in self._my_links
+    def _links(self) -> list[LinkId]:
+        return [link for link, up in self.links_up.items() if up]
 
-    # What happens at this gateway
+    # What the own system delivers, and how it gets onto links
 
-    def delivered(self, segment: Segment, out: GatewayOutbox) -> None:
+    def delivered(self, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
         """The own system delivered these, and they go out by this join."""
         # What was delivered here only after the epoch began may have been over there before.
         fresh = self.outstanding.add(segment).beyond(self.outstanding.final)
-        if fresh and self._caught_up and not self.opening:
-            self._out = out
-            self.share.add(fresh)
-            self._send_what_waits()
+        if fresh and not self.opening:
+            self.share.add(fresh, now)
+            self._unpark()
+            self._send(out)
 
     def came_in(self, marks: Mapping[ProcessId, int]) -> None:
         """The own system delivered messages of the far side: whatever goes out from now on may be an answer to them."""
         self._came_in.update(marks)
-        for not_named in self._not_named.values():
-            not_named.update(marks)
+        self.share.came_in(marks)
 
-    def view(self, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
-        """The fellows that live. One that is gone may have taken messages with it: a new epoch."""
-        self.term = term_of(life_of(self.owner), number)
-        lost = [fellow for fellow in self.fellows if fellow not in fellows]
-        self.fellows = fellows
-        gone = {slot_of(fellow) for fellow in lost}
-        for end in self.plan.links:
-            if end.near in gone:
-                self.links_up[end.link] = False
-        if lost:
-            # Whoever is gone may have told only some of us.
-            out.to_fellows.append(
-                (self.colleagues, FellowConfirm(self.plan.join, sorted(self.outstanding.confirmed.items())))
-            )
-            self.renew(now, out)
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, line: Line) -> None:
+        self._lanes[link].room = line.room
+        self._lines[link] = line
+        if not self.opening and self.links_up[link]:
+            self._offer(link, now, out)
+            self._send(out)
+
+    def _offer(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        """Let the sequencer know that a link of ours is ready for a block."""
+        if self.share.by_readiness and link in self._lines:
+            if self.leads:
+                self.share.ready(link, self._lines[link], now)
+            else:
+                free = FellowFree(self.plan.join, self.epoch, link, self._lines[link])
+                out.to_fellows.append(((self.sequencer,), free))
+
+    def on_free(self, pdu: FellowFree, now: Nanos, out: GatewayOutbox) -> None:
+        if self.leads and pdu.epoch == self.epoch and not self.opening:
+            self.share.ready(pdu.link, pdu.line, now)
+            self._send(out)
+
+    def on_assign(self, source: ProcessId, pdu: FellowAssign, out: GatewayOutbox) -> None:
+        fits = sum(count for _, _, count in pdu.runs) <= MAX_SEGMENT_MESSAGES
+        if fits and pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
+            self._parked.append(pdu)
+            self._unpark()
+            self._send(out)
+
+    def _unpark(self) -> None:
+        """What the sequencer gave us waits for its link as soon as our own system has delivered it."""
+        still = []
+        for pdu in self._parked:
+            if not all(map(self.outstanding.has, pdu.runs)):
+                still.append(pdu)
+            elif self.links_up.get(pdu.link) and pdu.link in self._lanes:
+                segment = self.outstanding.find(self._not_arrived(pdu.runs))
+                if segment:
+                    first = pdu.first + sum(count for _, _, count in pdu.runs) - segment.messages
+                    self._lanes[pdu.link].waiting.append(Parcel(first, segment, pdu.home, dict(pdu.after)))
+        self._parked = still
+
+    def _not_arrived(self, runs: Sequence[Run]) -> list[Run]:
+        """What lies behind the last message that is confirmed: that one and all before it came by another link."""
+        left: list[Run] = []
+        for origin, first, count in reversed(runs):
+            fresh = min(count, max(0, first + count - 1 - self.outstanding.confirmed.get(origin, 0)))
+            if fresh:
+                left.append((origin, first + count - fresh, fresh))
+            if fresh < count:
+                break
+        return left[::-1]
+
+    def _send(self, out: GatewayOutbox) -> None:
+        """Put what the share has placed into lanes, our own or a fellow's, and blocks onto links that are ready."""
+        for link, parcel in self.share.placed:
+            if link in self._lanes:
+                self._lanes[link].waiting.append(parcel)
+            else:
+                self._assign(link, parcel, out)
+        self.share.placed.clear()
+        for link, lane in self._lanes.items():
+            while lane.room and lane.waiting:
+                parcel = lane.take()
+                self._lines.pop(link, None)
+                out.carried.append(Carried("transfer", link, parcel.segment))
+                after = sorted(parcel.after.items())
+                out.links.append((link, Block(self.epoch, parcel.first, parcel.segment, parcel.home, after)))
+
+    def _assign(self, link: LinkId, parcel: Parcel, out: GatewayOutbox) -> None:
+        near = next(end.near for end in self.plan.links if end.link == link)
+        carrier = next((fellow for fellow in self.fellows if slot_of(fellow) == near), None)
+        if carrier is not None:
+            out.carried.append(Carried("sequence", link, parcel.segment))
+            runs, after = list(parcel.segment.runs()), sorted(parcel.after.items())
+            assign = FellowAssign(self.plan.join, self.epoch, parcel.first, link, runs, parcel.home, after)
+            out.to_fellows.append(((carrier,), assign))
+
+    # Links and fellows that come and go
 
     def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
         if not self._caught_up:
@@ -143,38 +205,64 @@ class Export(Half):
         if not self.links_up[link]:
             self.links_up[link] = True
             out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, True)))
-            self.renew(now, out)
-        if self.opening:
+            self._relink(now, out)
+        if self.opening and self.epoch != self._first_epoch:
             out.links.append((link, Open(self.epoch)))
 
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
         self._came_up.discard(link)
+        self._lines.pop(link, None)
         self._lanes[link].room = 0
+        self._lanes[link].waiting.clear()
         if self.links_up[link]:
             self.links_up[link] = False
             out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, False)))
-            self.renew(now, out)
+            self._relink(now, out)
 
-    def link_ready(self, link: LinkId, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
-        self._out = out
-        self._lanes[link].room = room
-        self.share.ready(link, room)
-        self._send_what_waits()
+    def on_link(self, pdu: FellowLink, now: Nanos, out: GatewayOutbox) -> None:
+        if self.links_up.get(pdu.link) is (not pdu.up):
+            self.links_up[pdu.link] = pdu.up
+            self._relink(now, out)
+
+    def _relink(self, now: Nanos, out: GatewayOutbox) -> None:
+        """Other links work than before: have the share see to what may be lost, and use those that have come."""
+        if not self.opening:
+            self.share.relink(self._links(), now)
+            self._send(out)
+
+    def view(self, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
+        """The fellows that live. The links of one that is gone are lost; with the leader, the epoch is."""
+        self.term = term_of(life_of(self.owner), number)
+        lost = [fellow for fellow in self.fellows if fellow not in fellows]
+        led = self.leader
+        self.fellows = fellows
+        if not lost:
+            return
+        # Whoever is gone may have told only some of us.
+        out.to_fellows.append(
+            (self.colleagues, FellowConfirm(self.plan.join, sorted(self.outstanding.confirmed.items())))
+        )
+        gone = set(map(slot_of, lost))
+        for end in self.plan.links:
+            if end.near in gone:
+                self.links_up[end.link] = False
+        if led in lost:
+            self.renew(now, out)
+        else:
+            self._relink(now, out)
 
     def wake(self, now: Nanos, out: GatewayOutbox) -> None:
-        if self.opening and self._retry_at is not None and now >= self._retry_at:
+        if not self.opening:
+            self.share.wake(now)
+            self._send(out)
+        elif self._retry_at is not None and now >= self._retry_at:
             if self.leads:
                 self._say_open(now, out)
             else:
                 self._retry_at = None
 
     def deadline(self) -> Nanos | None:
-        return self._retry_at if self.opening else None
-
-    def void(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
-        """A new process is at the far end: what went before is lost with the old one, so nothing may follow it."""
-        self._void.add(link)
-        self.on_broken(self.epoch, now, out)
+        return self._retry_at if self.opening else self.share.deadline()
 
     # Epochs
 
@@ -185,10 +273,10 @@ class Export(Half):
             self._say_open(now, out)
 
     def _pause(self, epoch: Epoch) -> None:
-        """Put nothing on a link any more until this epoch begins. What waits for one will be numbered anew."""
+        """Put nothing on a link any more until this epoch begins. What waits for one will be placed anew."""
         self.epoch = epoch
         self.opening = True
-        self.share.pause()
+        self._parked.clear()
         for lane in self._lanes.values():
             lane.waiting.clear()
 
@@ -213,68 +301,45 @@ class Export(Half):
             return
         if not self.opening or epoch.opened != self.epoch:
             self.on_behind(epoch, now, out)
-            return
-        if not self.leads:
-            out.to_fellows.append(((self.sequencer,), FellowResume(self.plan.join, epoch, final, [])))
-            return
-        links = [link for link, up in self.links_up.items() if up]
-        out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final, links)))
-        self._begin(epoch, dict(final), links, out)
+        elif not self.leads:
+            out.to_fellows.append(((self.sequencer,), FellowResume(self.plan.join, epoch, final)))
+        else:
+            out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final)))
+            self._begin(epoch, dict(final), now, out)
 
     def on_resume(self, source: ProcessId, pdu: FellowResume, now: Nanos, out: GatewayOutbox) -> None:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
+        if not self._caught_up:
+            return  # The leader tells us again when we can begin.
         if self.leads:
             self.resumed(pdu.epoch, pdu.final, now, out)
-        elif not self._opened_by(source, pdu.epoch):
-            return
-        elif pdu.epoch > self.epoch:
-            for link in self.links_up:
-                if link not in self._my_links:
-                    self.links_up[link] = link in pdu.links
-            self._begin(pdu.epoch, dict(pdu.final), pdu.links, out)
+        elif self._opened_by(source, pdu.epoch) and (pdu.epoch > self.epoch or self._awaits(pdu.epoch)):
+            self._begin(pdu.epoch, dict(pdu.final), now, out)
 
-    def _begin(self, epoch: Epoch, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox) -> None:
+    def _awaits(self, epoch: Epoch) -> bool:
+        """Whether we have come during the first epoch, and it still lasts."""
+        return self.opening and epoch == self.epoch == self._first_epoch
+
+    def _begin(self, epoch: Epoch, final: dict[ProcessId, int], now: Nanos, out: GatewayOutbox) -> None:
         self.epoch = epoch
         self._latest_answer = epoch.answer
         self.opening = False
         self.outstanding.final = final
-        self._not_named = {link: dict(self._came_in) for link in self._my_links}
         self._retry_at = None
-        self._void.clear()
-        self._out = out
-        if self._caught_up:
-            self.share.begin(list(self.outstanding.after(final)), links, self.leads)
-        for link, lane in self._lanes.items():
-            if lane.room:
-                self.share.ready(link, lane.room)
-        self._send_what_waits()
-
-    def catch_up(
-        self, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
-    ) -> None:
-        """What our system holds from before our time. Only now can our links be of use."""
-        self.outstanding.add_earlier(earlier)
-        self.outstanding.take_as_delivered([(origin, seq) for origin, seq in marks.items() if self.goes_out(origin)])
-        imported = self.plan.imported
-        self.came_in({origin: seq for origin, seq in marks.items() if slot_of(origin) in imported} | self._came_in)
-        self._caught_up = True
-        for link in sorted(self._came_up):
-            self.link_up(link, now, out)
-        if not self._came_up:
-            self.renew(now, out)
-
-    # Word from fellows and from the far side
-
-    def on_link(self, pdu: FellowLink, now: Nanos, out: GatewayOutbox) -> None:
-        changed = self.links_up.get(pdu.link) is (not pdu.up)
-        if not changed:
-            return
-        self.links_up[pdu.link] = pdu.up
-        # Every link that works is to be used, and none that does not: either way it takes an epoch.
-        self.renew(now, out)
+        self._parked.clear()
+        waiting = list(self.outstanding.after(final))
+        self.share.begin(Start(waiting, self._came_in, self._links(), self.leads), now)
+        for link in self._lines:
+            self._offer(link, now, out)
+        self._send(out)
+        if self._broken == epoch:
+            self.on_broken(epoch, now, out)
 
     def on_broken(self, epoch: Epoch, now: Nanos, out: GatewayOutbox) -> None:
         """The far side has lost a gateway, or is a new one: of this epoch nothing more is taken there."""
+        if epoch > self.epoch or (self.opening and epoch == self.epoch):
+            # It has not begun here yet, and the far side may not say it again.
+            self._broken = max(epoch, self._broken)
         if epoch > self.epoch:
             self.on_behind(epoch, now, out)
         elif epoch < self.epoch or self.opening:
@@ -296,23 +361,51 @@ class Export(Half):
             self.renew(now, out)
         # Otherwise somebody leads in a view that has not come here: either it comes, or it is without us.
 
+    # Gateways that come
+
+    def catch_up(
+        self, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
+    ) -> None:
+        """What our system holds from before our time. Only now can our links be of use."""
+        self.outstanding.add_earlier(earlier)
+        self.outstanding.take_as_delivered([(origin, seq) for origin, seq in marks.items() if self.goes_out(origin)])
+        imported = self.plan.imported
+        self.came_in({origin: seq for origin, seq in marks.items() if slot_of(origin) in imported} | self._came_in)
+        self._caught_up = True
+        for link in sorted(self._came_up):
+            self.links_up[link] = True
+            out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, True)))
+        if self.opening and self.epoch != self._first_epoch:
+            self._pass_open_on(out)
+        self.renew(now, out)
+
     def on_caught_up(self, source: ProcessId, out: GatewayOutbox) -> None:
-        """A gateway of our system has come, and does not know which links work and what the far side has confirmed."""
+        """A gateway of our system has come. It does not know which links work, what is confirmed, which epoch it is."""
         if source in self.fellows:
             mine = [FellowLink(self.plan.join, link, True) for link in self._my_links if self.links_up[link]]
             out.to_fellows.extend(((source,), word) for word in mine)
-        if self.leads and self.outstanding.confirmed:
+        if not self.leads:
+            return
+        if self.outstanding.confirmed:
             marks = sorted(self.outstanding.confirmed.items())
             out.to_fellows.append(((source,), FellowConfirm(self.plan.join, marks)))
+        if source in self.fellows and not self.opening:
+            final = sorted(self.outstanding.final.items())
+            out.to_fellows.append(((source,), FellowResume(self.plan.join, self.epoch, final)))
+        elif source in self.fellows and self.epoch != self._first_epoch:
+            out.to_fellows.append(((source,), FellowOpen(self.plan.join, self.epoch)))
 
-    def on_progress(self, epoch: Epoch, received: int, out: GatewayOutbox) -> None:
-        if epoch != self.epoch or self.opening:
-            return
-        self._out = out
-        self.share.progress(received)
-        self._send_what_waits()
-        if not self.leads and self.plan.share in ("sets", "striped"):
-            out.to_fellows.append(((self.sequencer,), FellowProgress(self.plan.join, epoch, received)))
+    # Word from the far side
+
+    def on_progress(self, epoch: Epoch, received: int, now: Nanos, out: GatewayOutbox, *, direct: bool) -> None:
+        """The far side has delivered everything up to this number. It tells one of us, who may not be in this epoch."""
+        if direct:
+            # Out of a log everybody counts; else only who numbers has to know.
+            others = self._others() if self.plan.share == "counted" else () if self.leads else (self.sequencer,)
+            out.to_fellows.append((others, FellowProgress(self.plan.join, epoch, received)))
+        if epoch == self.epoch and not self.opening:
+            self.share.progress(received, now)
+            self._send(out)
 
     def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: GatewayOutbox, *, direct: bool) -> bool:
         """Stable at the far side. What came over a link is passed on to fellows, whose links may be down."""
@@ -322,48 +415,6 @@ class Export(Half):
         if direct and self.colleagues:
             out.to_fellows.append((self.colleagues, FellowConfirm(self.plan.join, news)))
         return self.outstanding.confirm(news)
-
-    def on_free(self, pdu: FellowFree, out: GatewayOutbox) -> None:
-        if self.leads and pdu.epoch == self.epoch and not self.opening:
-            self._out = out
-            self.share.ready(pdu.link, pdu.room)
-            self._send_what_waits()
-
-    def on_assign(self, source: ProcessId, pdu: FellowAssign, out: GatewayOutbox) -> None:
-        fits = sum(count for _, _, count in pdu.runs) <= MAX_SEGMENT_MESSAGES
-        if fits and pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
-            self._out = out
-            self.share.assigned(pdu.link, pdu.first, pdu.runs)
-            self._send_what_waits()
-
-    # What a share can have done
-
-    def put(self, link: LinkId, first: int, segment: Segment) -> None:
-        self._lanes[link].waiting.append((first, segment))
-
-    def _send_what_waits(self) -> None:
-        """Put a block on every link that is ready for one and has something waiting."""
-        assert self._out is not None
-        for link, lane in self._lanes.items():
-            while lane.room and lane.waiting and link not in self._void:
-                first, segment = lane.take()
-                self._out.carried.append(Carried("transfer", link, segment))
-                after = sorted(self._not_named[link].items()) if first else []
-                self._not_named[link].clear()
-                self._out.links.append((link, Block(self.epoch, first, segment, after)))
-
-    def assign(self, link: LinkId, first: int, segment: Segment) -> None:
-        assert self._out is not None
-        near = next(end.near for end in self.plan.links if end.link == link)
-        carrier = next((fellow for fellow in self.fellows if slot_of(fellow) == near), None)
-        if carrier is not None:
-            self._out.carried.append(Carried("sequence", link, segment))
-            runs = list(segment.runs())
-            self._out.to_fellows.append(((carrier,), FellowAssign(self.plan.join, self.epoch, first, link, runs)))
-
-    def offer(self, link: LinkId, room: int) -> None:
-        assert self._out is not None
-        self._out.to_fellows.append(((self.sequencer,), FellowFree(self.plan.join, self.epoch, link, room)))
 
     def invariants(self) -> None:
         self.outstanding.invariants()

@@ -13,14 +13,12 @@ from typing import Self
 
 from isthmus.core.endpoint import View
 from isthmus.core.freeze import freeze
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.gateway import UNKNOWN_LINE, GatewayOutbox
 from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.wire.join import (
-    BLOCK_BYTES,
     Behind,
     Block,
-    Broken,
     Confirm,
     FellowAssign,
     FellowBegin,
@@ -33,9 +31,11 @@ from isthmus.core.wire.join import (
     FellowFrozen,
     FellowLink,
     FellowOpen,
+    FellowPass,
     FellowPdu,
     FellowProgress,
     FellowResume,
+    Line,
     LinkFarewell,
     LinkPdu,
     Open,
@@ -95,8 +95,8 @@ class JoinGateway:
             export.colleagues = _colleagues(self._everybody, members, owner)
             if not joining:
                 export.start(_fellows(export.plan, members))
-                self.imports[join].fellows = export.fellows
-            if joining:
+                self.imports[join].start(export.fellows)
+            else:
                 self.imports[join].comes_late()
             export.go_on_from(recovered)
             self.imports[join].go_on_from(recovered)
@@ -121,7 +121,7 @@ class JoinGateway:
             going = segment.only(export.goes_out)
             imports = self.imports[join]
             if going:
-                export.delivered(going, out)
+                export.delivered(going, now, out)
                 imports.went_out(out)
             coming = segment.only(imports.comes_in)
             if coming:
@@ -165,12 +165,13 @@ class JoinGateway:
         for sender, queue in self._unfinished.items():
             past.setdefault(sender, deque()).extend(queue)
         self._unfinished = past
+        # Before any word of links: who leads is to tell us the epoch before it gives us anything to carry.
+        for join in self._exported:
+            out.to_fellows.append((_colleagues(self._everybody, self._members, self.id), FellowCaughtUp(join)))
         for join, export in self.exports.items():
             earlier = [going for batch in batches if (going := batch.segment.only(export.goes_out))]
             export.catch_up(marks, earlier, now, out)
             self.imports[join].catch_up(marks, out)
-        for join in self._exported:
-            out.to_fellows.append((_colleagues(self._everybody, self._members, self.id), FellowCaughtUp(join)))
         self._confirmed(True, out)
         self._end_of_step(out)
 
@@ -261,7 +262,7 @@ class JoinGateway:
             if isinstance(pdu, Block):
                 imports.on_block(link, pdu, out)
             elif isinstance(pdu, Progress):
-                export.on_progress(pdu.epoch, pdu.received, out)
+                export.on_progress(pdu.epoch, pdu.received, now, out, direct=True)
             elif isinstance(pdu, Confirm):
                 self._confirmed(export.on_confirm(pdu.marks, out, direct=True), out)
             elif isinstance(pdu, Open):
@@ -269,7 +270,7 @@ class JoinGateway:
             elif isinstance(pdu, Resume):
                 export.resumed(pdu.epoch, pdu.final, now, out)
             elif isinstance(pdu, LinkFarewell):
-                export.link_down(link, now, out)
+                self._lose(link, now, out)
             elif isinstance(pdu, Behind):
                 export.on_behind(pdu.epoch, now, out)
             else:
@@ -277,31 +278,34 @@ class JoinGateway:
         self._end_of_step(out)
 
     def leave(self, now: Nanos, out: GatewayOutbox) -> None:
-        """This gateway is about to leave its system: have both ends stop using its links."""
+        """This gateway is about to leave its system: have both ends stop using its links, and it."""
+        for join, imports in self.imports.items():
+            imports.leave(self.exports[join].links_up, out)
         for link, join in self._join_of.items():
-            export = self.exports[join]
-            if export.links_up[link]:
+            if self.exports[join].links_up[link]:
                 out.links.append((link, LinkFarewell()))
-                export.link_down(link, now, out)
+                self._lose(link, now, out)
 
     def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
         join = self._join_of[link]
-        export = self.exports[join]
-        before = self._peers.get(link)
+        if self._peers.get(link, peer) != peer:
+            # A new process is there: what was on its way to the old one is lost.
+            self._lose(link, now, out)
         self._peers[link] = peer
-        if before is not None and before != peer:
-            export.void(link, now, out)
-            # A new process knows nothing of our epochs either.
-            out.links.append((link, Broken(self.imports[join].epoch)))
-        export.link_up(link, now, out)
+        self.exports[join].link_up(link, now, out)
         self.imports[join].link_up(link, out)
         self._end_of_step(out)
 
     def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
-        self.exports[self._join_of[link]].link_down(link, now, out)
+        self._lose(link, now, out)
 
-    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, room: int = BLOCK_BYTES) -> None:
-        self.exports[self._join_of[link]].link_ready(link, out, room)
+    def _lose(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+        join = self._join_of[link]
+        self.exports[join].link_down(link, now, out)
+        self.imports[join].link_down(self.exports[join].links_up, out)
+
+    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, line: Line = UNKNOWN_LINE) -> None:
+        self.exports[self._join_of[link]].link_ready(link, now, out, line)
 
     # Fellows
 
@@ -330,9 +334,9 @@ class JoinGateway:
             if isinstance(pdu, FellowAssign):
                 export.on_assign(source, pdu, out)
             elif isinstance(pdu, FellowFree):
-                export.on_free(pdu, out)
+                export.on_free(pdu, now, out)
             elif isinstance(pdu, FellowProgress):
-                export.on_progress(pdu.epoch, pdu.received, out)
+                export.on_progress(pdu.epoch, pdu.received, now, out, direct=False)
             elif isinstance(pdu, FellowConfirm):
                 self._confirmed(export.on_confirm(pdu.marks, out, direct=False), out)
             elif isinstance(pdu, FellowOpen):
@@ -341,6 +345,8 @@ class JoinGateway:
                 export.on_resume(source, pdu, now, out)
             elif isinstance(pdu, FellowLink):
                 export.on_link(pdu, now, out)
+                if not pdu.up:
+                    imports.link_down(export.links_up, out)
             elif isinstance(pdu, FellowBroken):
                 export.on_broken(pdu.epoch, now, out)
             elif isinstance(pdu, FellowBehind):
@@ -351,6 +357,8 @@ class JoinGateway:
                 imports.on_frozen(source, pdu, out)
             elif isinstance(pdu, FellowBegin):
                 imports.on_begin(pdu, out)
+            elif isinstance(pdu, FellowPass):
+                imports.on_block(None, pdu.block, out)
         self._end_of_step(out)
 
     def _confirmed(self, news: bool, out: GatewayOutbox) -> None:

@@ -15,10 +15,10 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.gateway import UNKNOWN_LINE, GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.segment import Segment
-from isthmus.core.wire.join import BLOCK_BYTES, FellowAck, FellowFrame, FellowPdu, LinkPdu
+from isthmus.core.wire.join import FellowAck, FellowFrame, FellowPass, FellowPdu, Line, LinkPdu, PassAck, PassFrame
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.plan import JoinPlan
@@ -30,6 +30,11 @@ WORDS: Framing[FellowPdu, FellowFrame] = Framing(
     FellowFrame, lambda frame: frame.pdus, FellowAck, lambda words: (words,)
 )
 """What gateways of one site say to each other: all that one step has for a fellow goes as one frame."""
+
+BLOCKS: Framing[FellowPass, PassFrame] = Framing(
+    PassFrame, lambda frame: frame.pdus, PassAck, lambda blocks: [[block] for block in blocks]
+)
+"""What they pass on to each other, apart from words, which would wait behind it: each block is a frame."""
 
 
 def seats_of(plans: Sequence[JoinPlan]) -> tuple[Seat, ...]:
@@ -88,6 +93,7 @@ class GatewayMember:
         self.group = group
         self.gateway = gateway
         self.fellow_channels = PeerChannels(WORDS, group.settings.retry_after)
+        self.block_channels = PeerChannels(BLOCKS, group.settings.retry_after)
         self._joins = GatewayOutbox()
         self._complete = 0
         if group.past is not None:
@@ -105,8 +111,12 @@ class GatewayMember:
         for pdu in pdus:
             if isinstance(pdu, FellowFrame):
                 self.gateway.from_fellow(source, self.fellow_channels.accept(source, pdu), now, self._joins)
+            elif isinstance(pdu, PassFrame):
+                self.gateway.from_fellow(source, self.block_channels.accept(source, pdu), now, self._joins)
             elif isinstance(pdu, FellowAck):
                 self.fellow_channels.acknowledge(source, pdu, now, out)
+            elif isinstance(pdu, PassAck):
+                self.block_channels.acknowledge(source, pdu, now, out)
             else:
                 others.append(pdu)
         if others:
@@ -119,6 +129,7 @@ class GatewayMember:
             self.group.tell_crossed(place, confirmed, out)
         self.gateway.wake(now, self._joins)
         self.fellow_channels.wake(now, out)
+        self.block_channels.wake(now, out)
         self._pump(now, out)
 
     def deadline(self) -> Nanos | None:
@@ -158,8 +169,8 @@ class GatewayMember:
     def link_down(self, link: LinkId, now: Nanos, out: Outbox) -> None:
         self._step(self.gateway.link_down, link, now=now, out=out)
 
-    def link_ready(self, link: LinkId, now: Nanos, out: Outbox, room: int = BLOCK_BYTES) -> None:
-        self._step(partial(self.gateway.link_ready, room=room), link, now=now, out=out)
+    def link_ready(self, link: LinkId, now: Nanos, out: Outbox, line: Line = UNKNOWN_LINE) -> None:
+        self._step(partial(self.gateway.link_ready, line=line), link, now=now, out=out)
 
     def _step(self, action: Callable[..., None], *arguments: Any, now: Nanos, out: Outbox) -> None:
         if not self.group.stopped:
@@ -180,6 +191,7 @@ class GatewayMember:
         if not (out.deliveries or out.settled or joins):
             # Most of what a gateway hears are acknowledgements of what it relayed.
             self.fellow_channels.send((), now, out)
+            self.block_channels.send((), now, out)
             return
         seen = settled = 0
         while True:
@@ -188,6 +200,7 @@ class GatewayMember:
                 seen += 1
                 if isinstance(item, View):
                     self.fellow_channels.keep_only(item.members)
+                    self.block_channels.keep_only(item.members)
                     self.gateway.begin_behind(self.group.cut)
                     self.gateway.view(item, now, joins)
                 else:
@@ -205,7 +218,16 @@ class GatewayMember:
             if not relays and not confirms and seen == len(out.deliveries) and settled == len(out.settled):
                 break
         out.carried.extend(joins.carried)
-        self.fellow_channels.send([(fellow, pdu) for fellows, pdu in joins.to_fellows for fellow in fellows], now, out)
+        words: list[tuple[ProcessId, FellowPdu]] = []
+        blocks: list[tuple[ProcessId, FellowPass]] = []
+        for fellows, pdu in joins.to_fellows:
+            for fellow in fellows:
+                if isinstance(pdu, FellowPass):
+                    blocks.append((fellow, pdu))
+                else:
+                    words.append((fellow, pdu))
+        self.fellow_channels.send(words, now, out)
+        self.block_channels.send(blocks, now, out)
         out.links.extend(joins.links)
         joins.clear()
 
@@ -226,6 +248,7 @@ class GatewayMember:
         self.group.invariants()
         self.gateway.invariants()
         self.fellow_channels.invariants()
+        self.block_channels.invariants()
 
     def fork(self) -> Self:
         return deepcopy(self)

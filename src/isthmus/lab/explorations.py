@@ -20,12 +20,12 @@ from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import load
 
 PINNED = {
-    "theorem-1-crash": 2_987_781,
-    "theorem-3-crash": 6_751_493,
-    "theorem-3-crash-answer": 1_135_432,
-    "theorem-3-striped": 874_468,
-    "theorem-3-striped-crash": 10_643_344,
-    "theorem-3-striped-crash-answer": 11_509_221,
+    "theorem-1-crash": 811_376,
+    "theorem-3-crash": 1_852_848,
+    "theorem-3-crash-answer": 290_233,
+    "theorem-3-striped": 1_069_900,
+    "theorem-3-striped-crash": 1_626_922,
+    "theorem-3-striped-crash-answer": 1_137_714,
 }
 """Examples that hold in every schedule, and how many states they have."""
 
@@ -46,7 +46,7 @@ def explorations(
 ) -> Iterator[Explored]:
     """Explore each file, which has so many states. After `seconds` nothing new is begun.
 
-    Each has a process of its own, so that its memory (5 GB for 11 million states) is given back.
+    Each has a process of its own, so that its memory (some GB for a few million states) is given back.
     """
     end = None if seconds is None else clock() + seconds
     left = list(files.items())

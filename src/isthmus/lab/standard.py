@@ -26,6 +26,8 @@ Scenario: TypeAlias = Literal[
     "striped cuts",
     "fifo cuts",
     "mixed cuts",
+    "striped deaths",
+    "fifo deaths",
     "answers",
     "restarts",
     "last gateways",
@@ -109,6 +111,8 @@ network = { delay = { mean = "1ms" }, loss = 0.2 }
 links = { delay = { mean = "2ms" }, bandwidth = "20Mbit" }
 faults = { link-cuts = 12 }
 """
+
+_DEATHS = _CUTS.replace("link-cuts = 12", "crashes = 2, joins = 3")
 
 _ANSWERS = """
 [simulation]
@@ -242,6 +246,11 @@ def _slow_pair(order: str, gateways: int = 3, more: str = "") -> str:
     return _sites(order, order, gateways=gateways, more=more, heartbeat="40ms", suspect="1s")
 
 
+def _slow_to_repeat(order: str) -> str:
+    """The same, but soon aware that somebody is gone."""
+    return _sites(order, order, heartbeat="40ms", suspect="200ms")
+
+
 def _join(near: str, far: str, order: str) -> str:
     return _JOIN.format(near=near, far=far, order=order)
 
@@ -250,7 +259,8 @@ def standard_join(scenario: Scenario) -> Source:
     """Joined systems: two of one kind, or three, as the name says. `mixed` is a FIFO join of causal systems.
 
     In `turnover` gateways come and go until nobody is left who was there at the beginning. Where it says `cuts`, links
-    fail and come back under load and nothing else does, so that messages of one origin go by one link after another. In
+    fail and come back under load and nothing else does, so that messages of one origin go by one link after another.
+    With `deaths` processes die there instead, so that epochs end while much is under way. In
     `answers` links are quicker than the systems that they join, so that an answer is back before its question is
     everywhere. In `last gateways` each side has one, and one process of each side crashes;
     the same with three systems in a line.
@@ -269,6 +279,8 @@ def standard_join(scenario: Scenario) -> Source:
         "striped cuts": _slow_pair("causal") + causal + _CUTS,
         "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
+        "striped deaths": _slow_to_repeat("causal") + causal + _DEATHS,
+        "fifo deaths": _slow_to_repeat("fifo") + fifo + _DEATHS,
         "restarts": _with_journals(_sites("causal", "causal", gateways=2, more=', "p3"')) + causal + _RESTARTS,
         "last gateways": _sites("causal", "causal", gateways=1) + causal + _LAST,
         "last gateways in a line": _sites("causal", "causal", "causal", gateways=1) + line + _LAST,

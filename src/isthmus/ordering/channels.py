@@ -14,11 +14,11 @@ from typing import Generic, NamedTuple, TypeVar
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.wire.clusters import HopAck, HopFrame
-from isthmus.core.wire.join import FellowAck, FellowFrame
+from isthmus.core.wire.join import FellowAck, FellowFrame, PassAck, PassFrame
 from isthmus.ordering.group.channel import Incoming, Outgoing
 
 Item = TypeVar("Item")
-Frame = TypeVar("Frame", bound=HopFrame | FellowFrame)
+Frame = TypeVar("Frame", bound=HopFrame | FellowFrame | PassFrame)
 
 
 class Framing(NamedTuple, Generic[Item, Frame]):
@@ -26,7 +26,7 @@ class Framing(NamedTuple, Generic[Item, Frame]):
 
     frame: Callable[[int, list[Item]], Frame]
     items: Callable[[Frame], list[Item]]
-    ack: type[HopAck | FellowAck]
+    ack: type[HopAck | FellowAck | PassAck]
     portions: Callable[[list[Item]], Iterable[list[Item]]]
     """Divides what one step has for a peer into what goes as one frame each."""
 
@@ -76,7 +76,7 @@ class PeerChannels(Generic[Item, Frame]):
         incoming.log.drop_through(incoming.received)
         return [item for each in in_order for item in self._framing.items(each)]
 
-    def acknowledge(self, peer: ProcessId, ack: HopAck | FellowAck, now: Nanos, out: Outbox) -> None:
+    def acknowledge(self, peer: ProcessId, ack: HopAck | FellowAck | PassAck, now: Nanos, out: Outbox) -> None:
         channel = self._to.get(peer)
         if channel is None:
             return

@@ -11,11 +11,12 @@ been useless for `DEAD_AFTER`, and that it is up, with whom, when it works again
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from random import Random
 
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
-from isthmus.core.wire.join import Block, LinkPdu
+from isthmus.core.wire.join import BLOCK_BYTES, Block, Line, LinkPdu
 from isthmus.join.member import GatewayMember
 from isthmus.simulator.checks.links import EpochWatch, LinkWatch
 from isthmus.simulator.network import FRAME_OVERHEAD
@@ -24,6 +25,8 @@ from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork
 
 DEAD_AFTER: Nanos = 300 * MILLISECOND
 RECONNECT: Nanos = 20 * MILLISECOND
+UNLIMITED = 10**12
+"""What a line that has no rate says of it: bits per second."""
 
 
 class SimulatedLink:
@@ -58,6 +61,9 @@ class SimulatedLink:
         self._queued: list[tuple[int, LinkPdu]] = []
         self._down_at: Nanos | None = None
         self._up = [False, False]
+        way = line.delay
+        longest = way.delay if isinstance(way, Fixed) else way.mean if isinstance(way, Exponential) else way.maximum
+        self._said_of_line = Line(BLOCK_BYTES, 0, longest, (line.bandwidth or UNLIMITED) // 8)
 
     def _host(self, end: int) -> Host:
         return self.world.hosts[self.slots[end]]
@@ -105,7 +111,7 @@ class SimulatedLink:
             if not self._up[end] and self._host(end).alive:
                 self._up[end] = True
                 self._step(end, "link_up", self.id, self._host(1 - end).id)
-                self._step(end, "link_ready", self.id)
+                self._tell_ready(end)
         # First what was under way when the cut began, then what has been put on the link since.
         stalled, self._stalled = self._stalled, []
         for end, pdu in stalled:
@@ -190,7 +196,7 @@ class SimulatedLink:
         if any(self._waiting[end]):
             self._send_next(end)
         else:
-            self._step(end, "link_ready", self.id)
+            self._tell_ready(end)
 
     def _arrive(self, end: int, pdu: LinkPdu, session: int) -> None:
         if session != self._sessions or self._connected is None or self._host(end).id != self._connected[end]:
@@ -204,6 +210,11 @@ class SimulatedLink:
         if self._host(end).alive:
             self._watch.arrived(self.id, end, pdu)
             self._step(end, "from_link", self.id, [pdu])
+
+    def _tell_ready(self, end: int) -> None:
+        host = self._host(end)
+        if host.alive and isinstance(host.endpoint, GatewayMember):
+            self.world.step(host, partial(host.endpoint.link_ready, line=self._said_of_line), self.id)
 
     def _step(self, end: int, action: str, *arguments: object) -> None:
         host = self._host(end)

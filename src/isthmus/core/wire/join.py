@@ -13,6 +13,20 @@ from isthmus.core.wire.group import Members, WirePdu
 BLOCK_BYTES = 48 << 10
 """Payload of a block for a link that does not say otherwise."""
 
+
+class Line(NamedTuple):
+    """What a link says of its line when it is ready for a block, for whoever has to choose between links.
+
+    `room` is how many bytes of payload the block should have at most, `wait` how long the line will be busy with what
+    it was given before, `delay` how long the way is, `rate` how many bytes go through in a second; 0 where unknown.
+    """
+
+    room: Annotated[int, Meta(ge=1, le=1 << 62)] = BLOCK_BYTES
+    wait: Number = 0
+    delay: Number = 0
+    rate: Number = 0
+
+
 # Between gateways of different systems, over a link. One link carries both directions of its join.
 
 Marks = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
@@ -52,16 +66,22 @@ def first_epoch(life: int = 0) -> Epoch:
     return Epoch(term_of(life, 0), 1, 0)
 
 
+NO_EPOCH = Epoch(0, 0, 0)
+"""Before all: what a gateway is in that does not know which epoch it is."""
+
+
 class Block(WirePdu, frozen=True, tag="block"):
     """Messages with the numbers `first`, `first + 1`, … of this epoch; 0 where the join does not number.
 
-    `after` are messages of the receiving side that were delivered at the sending side first, so that one of these may
-    be an answer to one of those: those that no earlier block of this link has named.
+    `home` is the slot of the gateway that is to broadcast them, whichever gateway gets them; none: whoever relays this
+    epoch. `after` are messages of the receiving side that were delivered at the sending side first, so that one of
+    these may be an answer to one of those: those that no block with a lower number has named.
     """
 
     epoch: Epoch
     first: Number
     segment: Segment
+    home: Number | None = None
     after: Marks = field(default_factory=list)
 
 
@@ -124,12 +144,11 @@ class FellowOpen(WirePdu, frozen=True, tag="site-open"):
 
 
 class FellowResume(WirePdu, frozen=True, tag="site-resume"):
-    """To the leader of the sending side: the far side has answered. From it: the epoch begins, over these links."""
+    """To the leader of the sending side: the far side has answered. From it: the epoch begins, or has begun."""
 
     join: Number
     epoch: Epoch
     final: Marks
-    links: Members
 
 
 class FellowLink(WirePdu, frozen=True, tag="site-link"):
@@ -155,12 +174,12 @@ class FellowBehind(WirePdu, frozen=True, tag="site-behind"):
 
 
 class FellowFree(WirePdu, frozen=True, tag="site-free"):
-    """To the sequencer: my link can take a block of so many bytes."""
+    """To the sequencer: my link is ready for a block."""
 
     join: Number
     epoch: Epoch
     link: Number
-    room: Annotated[int, Meta(ge=1, le=1 << 62)] = BLOCK_BYTES
+    line: Line = Line()
 
 
 class FellowAssign(WirePdu, frozen=True, tag="site-assign"):
@@ -171,6 +190,8 @@ class FellowAssign(WirePdu, frozen=True, tag="site-assign"):
     first: Number
     link: Number
     runs: Runs
+    home: Number | None = None
+    after: Marks = field(default_factory=list)
 
 
 class FellowProgress(WirePdu, frozen=True, tag="site-progress"):
@@ -196,27 +217,40 @@ class FellowFreeze(WirePdu, frozen=True, tag="site-freeze"):
 
 
 class FellowFrozen(WirePdu, frozen=True, tag="site-frozen"):
-    """Answer to `FellowFreeze`: the latest epoch that began here, what it began behind, all that I ever broadcast."""
+    """Answer to `FellowFreeze`: I broadcast nothing more, and these are all that I ever broadcast.
+
+    Who is `leaving` is not to be counted on in the next epoch.
+    """
 
     join: Number
     epoch: Epoch
-    begun: Epoch
-    final: Marks
     handed: Marks
+    leaving: bool = False
 
 
 class FellowBegin(WirePdu, frozen=True, tag="site-begin"):
-    """From the leader of the receiving side: the epoch begins behind `final`; to one that has come: it has begun."""
+    """From the leader of the receiving side: the epoch begins behind `final`; to one that has come: it has begun.
+
+    `company` are the gateways that broadcast what it brings; the first of them relays.
+    """
 
     join: Number
     epoch: Epoch
     final: Marks
+    company: Members
 
 
 class FellowCaughtUp(WirePdu, frozen=True, tag="site-caught-up"):
     """From a gateway that has come, to all others: I know now what our system holds. What do you know of this join?"""
 
     join: Number
+
+
+class FellowPass(WirePdu, frozen=True, tag="site-pass"):
+    """A block that came over a link of mine, and that you are to broadcast."""
+
+    join: Number
+    block: Block
 
 
 FellowPdu: TypeAlias = (
@@ -233,6 +267,7 @@ FellowPdu: TypeAlias = (
     | FellowFrozen
     | FellowBegin
     | FellowCaughtUp
+    | FellowPass
 )
 
 
@@ -245,6 +280,20 @@ class FellowFrame(WirePdu, frozen=True, tag="site-frame"):
 
 class FellowAck(WirePdu, frozen=True, tag="site-ack"):
     """Frames up to `received` have arrived without a gap, and number `seen` has been seen."""
+
+    received: Number
+    seen: Number
+
+
+class PassFrame(WirePdu, frozen=True, tag="site-pass-frame"):
+    """Blocks for a fellow gateway, numbered, in a stream of their own: words do not wait behind them."""
+
+    number: Number
+    pdus: Annotated[list[FellowPass], Meta(max_length=1 << 16)]
+
+
+class PassAck(WirePdu, frozen=True, tag="site-pass-ack"):
+    """The same as `FellowAck`, of `PassFrame`s."""
 
     received: Number
     seen: Number

@@ -7,6 +7,18 @@ from typing import TypeAlias
 from isthmus.core.wire.clusters import HopAck, HopFrame
 from isthmus.core.wire.daisy import DaisyFrame, Finished, HowFar
 from isthmus.core.wire.group import GroupPdu
-from isthmus.core.wire.join import FellowAck, FellowFrame, LinkPdu
+from isthmus.core.wire.join import FellowAck, FellowFrame, LinkPdu, PassAck, PassFrame
 
-Pdu: TypeAlias = GroupPdu | LinkPdu | FellowFrame | FellowAck | HopFrame | HopAck | DaisyFrame | HowFar | Finished
+Pdu: TypeAlias = (
+    GroupPdu
+    | LinkPdu
+    | FellowFrame
+    | FellowAck
+    | PassFrame
+    | PassAck
+    | HopFrame
+    | HopAck
+    | DaisyFrame
+    | HowFar
+    | Finished
+)

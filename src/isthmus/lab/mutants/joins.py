@@ -8,9 +8,7 @@ not say that it has lost a gateway is found out when the link is seen to be dead
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from msgspec import structs
@@ -24,8 +22,9 @@ from isthmus.core.wire.join import Block, Epoch, FellowFreeze
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
 from isthmus.join.imports import Import
+from isthmus.join.parcel import Parcel
 from isthmus.join.plan import JoinPlan
-from isthmus.join.share import ByOrigin, Counted, Sequenced
+from isthmus.join.share import ByOrigin, Counted, Sequenced, Start
 from isthmus.lab.mutants.mutant import mutant
 from isthmus.ordering.group.past import Past
 from isthmus.ordering.group.stability import Stability
@@ -34,9 +33,10 @@ from isthmus.topology.model import Topology
 from isthmus.topology.wiring import path_links
 
 # The originals that mutants build on, taken before anything is replaced.
-_take: Callable[..., Segment] = Sequenced._take
+_may_number: Callable[..., bool] = Sequenced._may_number
 _begin_sequenced: Callable[..., None] = Sequenced.begin
 _pump: Callable[..., None] = Counted._pump
+_place: Callable[..., None] = ByOrigin._place
 _share: Callable[..., str] = planning._share
 _plan: Callable[..., JoinPlan] = planning._plan
 _begin_export: Callable[..., None] = Export._begin
@@ -46,6 +46,7 @@ _catch_up_export: Callable[..., None] = Export.catch_up
 _catch_up_import: Callable[..., None] = Import.catch_up
 _on_block: Callable[..., None] = Import.on_block
 _relay_what_is_due: Callable[..., None] = Import._relay_what_is_due
+_relay_unnumbered: Callable[..., None] = Import._relay_unnumbered
 _on_freeze: Callable[..., None] = Import.on_freeze
 _conclude: Callable[..., None] = Import._conclude
 _settled: Callable[..., Collection[ProcessId]] = Import.settled
@@ -56,24 +57,30 @@ _tell: Callable[..., PastPart] = Past.tell
 # Numbers and shares
 
 
-@mutant("number-skipped", of=Sequenced._take, scenario="striped")
-def _number_skipped(self: Sequenced, link: LinkId, room: int) -> Segment:
+@mutant("number-skipped", of=Sequenced._may_number, scenario="striped")
+def _number_skipped(self: Sequenced) -> bool:
     """The sequencer leaves a number out."""
-    if self._next_number % 7 == 5:
+    may = _may_number(self)
+    if may and self._next_number % 7 == 5:
         self._next_number += 1
-    return _take(self, link, room)
+    return may
 
 
 @mutant("window-ignored", of=Sequenced._may_number, scenario="striped")
 def _window_ignored(self: Sequenced) -> bool:
     """A sequencer numbers as much as there is."""
-    return self._leading and not self._paused and bool(self._waiting)
+    return bool(self._waiting)
 
 
-@mutant("gathers-for-ever", of=Sequenced._is_worth_a_block, scenario="striped")
-def _gathers_for_ever(self: Sequenced) -> bool:
-    """A sequencer waits until a block is full, however little is under way."""
-    return self._waiting_messages >= self.block_messages
+@mutant("lost-with-its-link", of=Sequenced._send_again, scenario="striped cuts")
+def _lost_with_its_link(self: Sequenced, links: Collection[LinkId]) -> None:
+    """What was under way on a link that is lost is not sent again."""
+
+
+@mutant("nobody-takes-over", breaks="fifo", of=ByOrigin.relink, scenario="fifo cuts")
+def _nobody_takes_over(self: ByOrigin, links: Sequence[LinkId], now: Nanos) -> None:
+    """Nobody sends again what an origin's link may have lost."""
+    self._links = tuple(links)
 
 
 @mutant("log-window-ignored", of=Counted._pump, scenario="logs")
@@ -84,19 +91,19 @@ def _window_of_a_log_ignored(self: Counted) -> None:
 
 
 @mutant("numbers-kept", of=Sequenced.begin, scenario="striped")
-def _numbers_kept(self: Sequenced, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
+def _numbers_kept(self: Sequenced, start: Start, now: Nanos) -> None:
     """A new epoch goes on with the numbers of the old one."""
     kept = self._next_number
-    _begin_sequenced(self, [], links, leading)
+    _begin_sequenced(self, start._replace(waiting=()), now)
     self._next_number = kept
-    self._waiting = deque(waiting) if leading else deque()
-    self._pump()
+    for segment in start.waiting if start.leading else ():
+        self.add(segment, now)
 
 
 @mutant("everybody-numbers", of=Sequenced.begin, scenario="striped")
-def _everybody_numbers(self: Sequenced, waiting: Sequence[Segment], links: Sequence[LinkId], leading: bool) -> None:
+def _everybody_numbers(self: Sequenced, start: Start, now: Nanos) -> None:
     """Every gateway takes itself for the sequencer."""
-    _begin_sequenced(self, waiting, links, leading=True)
+    _begin_sequenced(self, start._replace(leading=True), now)
 
 
 @mutant("taken-for-a-log", of=planning._share, scenario="striped")
@@ -106,13 +113,17 @@ def _taken_for_a_log(*arguments: Any) -> str:
     return share if share == "by-origin" else "counted"
 
 
-@mutant("link-per-message", breaks="fifo", of=ByOrigin._put_all, scenario="fifo")
-def _link_per_message(self: ByOrigin, segments: Sequence[Segment]) -> None:
-    """A FIFO join chooses the link of each message anew."""
-    for origin, seq, payload in chain.from_iterable(segments):
-        link = self._links[(origin + seq) % len(self._links)] if self._links else None
-        if link is not None and self._carrier.is_mine(link):
-            self._carrier.put(link, 0, Segment.of(origin, seq, (payload,)))
+@mutant("home-per-message", breaks="fifo", of=ByOrigin._place, scenario="fifo")
+def _home_per_message(self: ByOrigin, segments: Sequence[Segment], ours: Mapping[LinkId, LinkId]) -> None:
+    """A FIFO join chooses anew for each message who is to broadcast it."""
+    _place(self, segments, ours)
+    homes = list(self._home.values())
+    apart = [
+        (link, Parcel(0, Segment.of(origin, seq, (payload,)), homes[seq % len(homes)]))
+        for link, parcel in self.placed
+        for origin, seq, payload in parcel.segment
+    ]
+    self.placed[:] = apart
 
 
 @mutant("sent-back", of=planning._plan, scenario="striped")
@@ -135,20 +146,19 @@ def _paths_mixed_up(topology: Topology) -> dict[ProcessName, tuple[tuple[Process
 
 @mutant("final-carried-again", of=Export._begin, scenario="striped")
 def _final_carried_again(
-    self: Export, epoch: Epoch, final: dict[ProcessId, int], links: Sequence[LinkId], out: GatewayOutbox
+    self: Export, epoch: Epoch, final: dict[ProcessId, int], now: Nanos, out: GatewayOutbox
 ) -> None:
     """A new epoch begins with what the far side has already."""
-    _begin_export(self, epoch, {}, links, out)
+    _begin_export(self, epoch, {}, now, out)
 
 
 @mutant("late-carried-again", breaks="fifo", of=Export.delivered, scenario="mixed cuts")
-def _late_deliveries_carried_again(self: Export, segment: Segment, out: GatewayOutbox) -> None:
+def _late_deliveries_carried_again(self: Export, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
     """What is delivered late is carried although the far side has it."""
     fresh = self.outstanding.add(segment)
     if fresh and not self.opening:
-        self._out = out
-        self.share.add(fresh)
-        self._send_what_waits()
+        self.share.add(fresh, now)
+        self._send(out)
 
 
 @mutant("any-answer-will-do", of=Export.resumed, scenario="striped")
@@ -161,10 +171,10 @@ def _any_answer_will_do(
 
 
 @mutant("carried-while-opening", breaks="fifo", of=Export.delivered, scenario="fifo")
-def _carried_while_opening(self: Export, segment: Segment, out: GatewayOutbox) -> None:
+def _carried_while_opening(self: Export, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
     """Messages go out while an epoch is being opened."""
     opening, self.opening = self.opening, False
-    _delivered_export(self, segment, out)
+    _delivered_export(self, segment, now, out)
     self.opening = opening
 
 
@@ -172,13 +182,13 @@ def _carried_while_opening(self: Export, segment: Segment, out: GatewayOutbox) -
 def _lost_fellows_ignored(
     self: Export, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox
 ) -> None:
-    """No epoch is opened when a fellow gateway is gone."""
+    """Nothing is done when a fellow gateway is gone."""
     self.fellows = fellows
 
 
-@mutant("new-peer-ignored", breaks="fifo", of=Export.void, scenario="fifo")
-def _new_peer_ignored(self: Export, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
-    """A new process at the far end is sent the rest."""
+@mutant("new-peer-ignored", breaks="fifo", of=JoinGateway._lose, scenario="fifo")
+def _new_peer_ignored(self: JoinGateway, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+    """A link that is lost, or has a new process at its far end, is used as before."""
 
 
 @mutant("newcomer-without-messages", of=Export.catch_up, scenario="turnover")
@@ -235,37 +245,46 @@ def _turn_ignored(self: Import, out: GatewayOutbox) -> None:
 @mutant("older-epochs-not-awaited", breaks="fifo", of=Import._relay_unnumbered, scenario="mixed cuts")
 def _older_epochs_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An import begins an epoch before it has delivered the last one."""
-    while self._unnumbered:
-        self._relay(self._unnumbered.popleft(), out)
+    before_epoch, self.before_epoch = self.before_epoch, 0
+    _relay_unnumbered(self, out)
+    self.before_epoch = before_epoch
+
+
+@mutant("whoever-gets-it", of=Import._home_of, scenario="striped cuts")
+def _whoever_gets_it(self: Import, block: Block) -> ProcessId:
+    """Whoever gets a block takes it for his own."""
+    return self.owner
 
 
 # Epochs at the receiving side
 
 
-@mutant("never-frozen", of=Import.on_freeze, scenario="striped cuts")
+@mutant("never-frozen", of=Import.on_freeze, scenario="striped deaths")
 def _reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreeze, out: GatewayOutbox) -> None:
     """A gateway reports what it broadcast and goes on."""
-    frozen_for = self.frozen_for
+    frozen = self.frozen
     _on_freeze(self, source, pdu, out)
     if source == self.leader:
-        self.frozen_for = frozen_for
+        self.frozen = frozen
 
 
-@mutant("broadcasts-not-awaited", of=Import._conclude, scenario="striped cuts")
+@mutant("broadcasts-not-awaited", of=Import._conclude, scenario="striped deaths")
 def _broadcasts_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all that was broadcast is delivered."""
     if all(fellow in self._reports for fellow in self._others()):
-        self._announce(self.frozen_for._replace(answer=1), sorted(self.last_delivered.items()), out)
+        self.begin(self.frozen_for._replace(answer=1), self.last_delivered.items(), self.fellows, out)
+        self._tell_begin(self._others(), out)
 
 
-@mutant("reports-not-awaited", of=Import._conclude, scenario="striped cuts")
+@mutant("reports-not-awaited", of=Import._conclude, scenario="striped deaths")
 def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all gateways have reported."""
     if all(self.last_delivered.get(origin, 0) >= seq for origin, seq in self.last_broadcast.items()):
-        self._announce(self.frozen_for._replace(answer=1), sorted(self.last_delivered.items()), out)
+        self.begin(self.frozen_for._replace(answer=1), self.last_delivered.items(), self.fellows, out)
+        self._tell_begin(self._others(), out)
 
 
-@mutant("takeover-at-once", breaks="fifo", of=Import._conclude, scenario="fifo cuts")
+@mutant("takeover-at-once", breaks="fifo", of=Import._conclude, scenario="fifo deaths")
 def _takeover_at_once(self: Import, out: GatewayOutbox) -> None:
     """A FIFO epoch begins before everybody has the last one."""
     last_finished, self.last_finished = self.last_finished, self.last_delivered

@@ -13,7 +13,7 @@ from typing import Any
 
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
-from isthmus.core.wire.join import LinkPdu
+from isthmus.core.wire.join import Line, LinkPdu
 from isthmus.join.member import GatewayMember
 from isthmus.runtime.driver.endpoint import Ended
 from isthmus.runtime.driver.member import MemberDriver, Stopped
@@ -73,8 +73,8 @@ class GatewayDriver(MemberDriver):
     def _down(self, link: LinkId) -> None:
         self._step_with(self.gateway.link_down, link)
 
-    def _ready(self, link: LinkId, room: int) -> None:
-        self._step_with(partial(self.gateway.link_ready, room=room), link)
+    def _ready(self, link: LinkId, line: Line) -> None:
+        self._step_with(partial(self.gateway.link_ready, line=line), link)
 
     def _step_with(self, happens: Callable[..., None], *arguments: Any) -> None:
         if self.ended is None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from isthmus.core.codec import buffers_of
 from isthmus.core.ids import SECOND, LinkId, ProcessId, ProcessName, slot_of
-from isthmus.core.wire.join import Block, LinkPdu
+from isthmus.core.wire.join import Block, Line, LinkPdu
 from isthmus.runtime.link.connection import LinkConnection, LinkLimits
 from isthmus.runtime.link.session import LinkSession
 from isthmus.runtime.link.window import LinkWindow
@@ -44,9 +44,9 @@ class LinkCallbacks(NamedTuple):
     """The link works, and this is the process at its other end; perhaps a new one."""
     on_down: Callable[[LinkId], None]
     """Nothing has come over the link for `dead_after`."""
-    on_ready: Callable[[LinkId, int], None]
-    """The link has little left to send. Said once after `on_up`, and once for every `Block` that was sent; and how many
-    bytes of payload the next one should have at most."""
+    on_ready: Callable[[LinkId, Line], None]
+    """The link has little left to send. Said once after `on_up`, and once for every `Block` that was sent, with what is
+    known of its line."""
 
 
 class LinkEnds(NamedTuple):
@@ -139,7 +139,7 @@ class LiveLink:
             opens_at = self._window.opens_at(now)
             if opens_at is not None and opens_at <= now:
                 self._ready_reported = True
-                self._callbacks.on_ready(self.id, self._window.block)
+                self._callbacks.on_ready(self.id, self._window.line(now))
             elif opens_at is not None and self._pace_timer is None:
                 self._pace_timer = self._loop.call_later((opens_at - now) / SECOND, self._pace_over)
         if self._window.wants_ping(now):

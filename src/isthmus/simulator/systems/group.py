@@ -34,9 +34,7 @@ JOINED_WINDOW = 20
 
 JOIN_WINDOW = 24
 JOIN_BLOCK = 3
-JOIN_ENOUGH_BLOCKS = 3
-"""Small for the same reason: the window of a join gets full, every burst is spread over several links, and what is too
-little for a further block has to gather."""
+"""Small for the same reason: the window of a join gets full, and every burst is spread over several links."""
 
 
 class SimulatedSystem:
@@ -315,7 +313,6 @@ def _tighten(gateway: JoinGateway) -> None:
         share = export.share
         if isinstance(share, Sequenced):
             share.window, share.block_messages = JOIN_WINDOW, JOIN_BLOCK
-            share.enough_blocks = JOIN_ENOUGH_BLOCKS
         elif isinstance(share, Counted):
             share.window, share.stripe = JOIN_WINDOW, JOIN_BLOCK
 
