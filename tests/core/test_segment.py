@@ -35,6 +35,7 @@ from isthmus.core.segment import (
 
 MAX_NUMBER = 1 << 62
 MAX_LENGTH = MAX_PAYLOAD + MAX_ENVELOPE
+WIDTHS = (1, 2, 4, 8)
 
 near = segments(st.integers(0, 3), st.integers(0, 9))
 """Few origins and small numbers: runs overlap, come twice, follow on each other and leave gaps."""
@@ -46,6 +47,7 @@ lists = st.lists(
 )
 marks = st.dictionaries(st.integers(0, 4), st.integers(0, 12))
 limits = st.integers(-2, 40)
+narrow_or_wide = st.integers(0, 9) | st.sampled_from([255, 256, 65535, 65536, (1 << 32) - 1, 1 << 32, MAX_NUMBER])
 
 
 def made_afresh(segment: Segment) -> Segment:
@@ -73,8 +75,7 @@ def check(segment: Segment, expected: Sequence[Opened]) -> None:
         segment.ids()
     )
     assert all(count > 0 for _, _, count in segment.runs())
-    columns = segment.origins, segment.lasts, segment.counts, segment.lengths
-    assert segment.column_bytes == sum(map(len, columns))
+    assert segment.column_bytes == len(msgspec.msgpack.encode(segment)) - len(msgspec.msgpack.encode(segment.data))
     fresh = made_afresh(segment)
     assert segment == fresh
     assert hash(segment) == hash(fresh)
@@ -163,6 +164,43 @@ def test_a_copy_is_as_good(segment: Segment) -> None:
         assert deepcopy([part])[0] is part
 
 
+# Columns are as narrow as their numbers allow
+
+
+@given(st.lists(st.tuples(narrow_or_wide, narrow_or_wide), min_size=1, max_size=10), st.integers(0, 3))
+def test_whatever_is_joined_and_cut_columns_are_as_narrow_as_their_numbers(
+    ids: list[tuple[int, int]], many: int
+) -> None:
+    """Also where there are too many runs to be looked at one by one."""
+    parts = [Segment.pack([(*each, b"") for each in ids])] + [Segment.of(*ids[0], [b""])] * 30 * many
+    joined = join(parts)
+    for segment in (joined, *joined.cut(1), *joined.cut(joined.messages - 1), *joined.cut(joined.messages // 2)):
+        runs = list(segment.runs())
+        if len(runs) == 1:
+            ((origin, first, count),) = runs
+            assert (segment.origins, segment.lasts, segment.counts) == (origin, first + count - 1, count)
+        elif runs:
+            assert segment.origins == narrowest(origin for origin, _, _ in runs)
+            assert segment.lasts == narrowest(first + count - 1 for _, first, count in runs)
+            assert segment.counts == array("H", (count for _, _, count in runs)).tobytes()
+
+
+def narrowest(numbers: Iterable[int]) -> bytes:
+    found = list(numbers)
+    width = next(width for width in WIDTHS if max(found) >> 8 * width == 0)
+    return column(width, *found)
+
+
+@pytest.mark.parametrize(
+    ("messages", "origins", "most"), [(1, 1, 9), (4, 1, 9), (100, 1, 9), (4, 4, 29), (100, 100, 417)]
+)
+def test_what_is_around_payloads_is_small(messages: int, origins: int, most: int) -> None:
+    """Numbers of one run take as many bytes as they need, those of several the same each."""
+    ids = [(place % origins, 1 + place // origins) for place in range(messages)]
+    around = Segment.pack([(*each, bytes(100)) for each in ids]).column_bytes
+    assert around <= most
+
+
 # Joining
 
 
@@ -207,7 +245,7 @@ def test_what_was_cut_can_be_cut_again(segment: Segment, data: st.DataObject) ->
     check(segment.cut(start)[1].cut(end - start)[0], messages[start:end])
 
 
-@given(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=10), st.data())
+@given(st.integers(0, 3), st.lists(st.tuples(narrow_or_wide, narrow_or_wide), max_size=10), st.data())
 def test_a_part_is_the_segment_that_its_messages_make(
     size: int, ids: list[tuple[int, int]], data: st.DataObject
 ) -> None:
@@ -339,92 +377,140 @@ def test_cut_along_a_key(key: Callable[[int], object], segment: Segment) -> None
 # Hostile columns
 
 
-def wide(*numbers: int) -> bytes:
-    return array("Q", numbers).tobytes()
+def column(width: int, *numbers: int) -> bytes:
+    """Numbers of so many bytes each."""
+    return b"".join(number.to_bytes(width, "little") for number in numbers)
 
 
-def narrow(*numbers: int) -> bytes:
-    return array("I", numbers).tobytes()
+def counts(*numbers: int) -> bytes:
+    return column(2, *numbers)
+
+
+def lengths(*numbers: int) -> bytes:
+    return column(4, *numbers)
 
 
 def on_the_wire(columns: tuple[Any, ...]) -> bytes:
     return msgspec.msgpack.encode(("batch", 1, 2, 3, [], 0, columns))
 
 
-SOUND = (wide(1, 2), wide(5, 6), narrow(2, 1), 0, narrow(1, 0, 2), b"abc")
-"""Messages 4 and 5 of origin 1, and 6 of origin 2."""
+ONE = (1, 5, 2, 1, b"", b"ab")
+"""Messages 4 and 5 of origin 1."""
+TWO = (column(1, 1, 2), column(1, 5, 6), counts(2, 1), 0, lengths(1, 0, 2), b"abc")
+"""The same of origin 1, and 6 of origin 2."""
 
 TOO_MANY = MAX_SEGMENT_MESSAGES + 1
+BEYOND_U64 = (1 << 64) - 1
+
+
+def hostile_at(width: int) -> dict[str, tuple[Any, ...]]:
+    """What may be wrong with columns of a width. Of three runs: half of a column of two is one of half the width."""
+    origins, lasts, rest = column(width, 1, 2, 3), column(width, 5, 6, 7), (counts(2, 1, 1), 1, b"", b"abcd")
+    return {
+        "an origin too few": (column(width, 1, 2), lasts, *rest),
+        "an origin too many": (column(width, 1, 2, 3, 4), lasts, *rest),
+        "no origins": (b"", lasts, *rest),
+        "a last number too few": (origins, column(width, 5, 6), *rest),
+        "a last number too many": (origins, column(width, 5, 6, 7, 8), *rest),
+        "no last numbers": (origins, b"", *rest),
+        "a byte too few in origins": (origins[:-1], lasts, *rest),
+        "a byte too many in last numbers": (origins, lasts + b"a", *rest),
+        "a count too few": (origins, lasts, counts(3, 1), *rest[1:]),
+        "a count too many": (origins, lasts, counts(1, 1, 1, 1), *rest[1:]),
+        "no counts": (origins, lasts, b"", *rest[1:]),
+        "half a count": (origins, lasts, counts(2, 1, 1)[:5], *rest[1:]),
+        "one run in columns": (column(width, 1), column(width, 5), counts(2), *ONE[3:]),
+        "an origin for a column": (1, lasts, *rest),
+        "a last number for a column": (origins, 7, *rest),
+        "a count for a column": (origins, lasts, 4, *rest[1:]),
+        "a run of nothing": (origins, lasts, counts(3, 0, 1), *rest[1:]),
+        "only runs of nothing": (origins, lasts, counts(0, 0, 0), 0, b"", b""),
+        "a run before number 0": (origins, column(width, 0, 6, 7), *rest),
+        "a long run before number 0": (origins, column(width, 5, 254, 7), counts(1, 256, 1), 0, b"", b""),
+    }
+
 
 HOSTILE: dict[str, tuple[Any, ...]] = {
-    "an origin too few": (wide(1), *SOUND[1:]),
-    "an origin too many": (wide(1, 2, 3), *SOUND[1:]),
-    "a last number too few": (SOUND[0], wide(5), *SOUND[2:]),
-    "a last number too many": (SOUND[0], wide(5, 6, 7), *SOUND[2:]),
-    "a count too few": (*SOUND[:2], narrow(3), *SOUND[3:]),
-    "a count too many": (*SOUND[:2], narrow(1, 1, 1), *SOUND[3:]),
-    "counts as wide as numbers": (*SOUND[:2], wide(2, 1), *SOUND[3:]),
-    "no runs, and payloads": (b"", b"", b"", 0, narrow(1), b"a"),
+    **{f"{what}, {width} bytes wide": columns for width in WIDTHS for what, columns in hostile_at(width).items()},
+    **{
+        f"numbers of {width} bytes": (column(width, 1, 2), column(width, 5, 6), *TWO[2:])
+        for width in (3, 5, 6, 7, 9, 16)
+    },
+    "counts of one byte": (*TWO[:2], column(1, 2, 1), *TWO[3:]),
+    "counts of four bytes": (*TWO[:2], column(4, 2, 1), *TWO[3:]),
+    "no runs, and payloads": (b"", b"", b"", 0, lengths(1), b"a"),
     "no runs, and bytes": (b"", b"", b"", 0, b"", b"a"),
-    "half a number": (wide(1, 2)[:12], wide(5, 6)[:12], narrow(2, 1)[:6], *SOUND[3:]),
-    "half a number of one": (wide(1)[:4], wide(5)[:4], narrow(1)[:2], 0, b"", b""),
-    "one byte of each": (b"a", b"a", b"a", 0, b"", b""),
-    "a run of nothing": (wide(1), wide(5), narrow(0), 0, b"", b""),
-    "a run of nothing among others": (*SOUND[:2], narrow(3, 0), *SOUND[3:]),
-    "only runs of nothing": (wide(1, 2), wide(5, 6), narrow(0, 0), 0, b"", b""),
-    "a run before number 0": (wide(1), wide(1), narrow(3), 1, b"", b"abc"),
-    "a run before number 0 among others": (SOUND[0], wide(0, 6), *SOUND[2:]),
-    "bytes too few for one size": (wide(1), wide(5), narrow(2), 2, b"", b"abc"),
-    "bytes too many for one size": (wide(1), wide(5), narrow(2), 2, b"", b"abcde"),
-    "bytes, and a size of 0": (wide(1), wide(5), narrow(2), 0, b"", b"abcd"),
-    "a size, and no bytes": (wide(1), wide(5), narrow(2), 2, b"", b""),
-    "a size, and lengths as well": (*SOUND[:3], 1, *SOUND[4:]),
-    "a length too few": (*SOUND[:4], narrow(1, 2), SOUND[5]),
-    "a length too many": (*SOUND[:4], narrow(1, 0, 2, 0), SOUND[5]),
-    "half a length": (*SOUND[:4], narrow(1, 0, 2)[:10], SOUND[5]),
-    "lengths of more bytes than there are": (*SOUND[:4], narrow(1, 0, 3), SOUND[5]),
-    "lengths of fewer bytes than there are": (*SOUND[:4], narrow(1, 0, 1), SOUND[5]),
-    "lengths that wrap around": (*SOUND[:4], narrow((1 << 32) - 1, 2, 2), SOUND[5]),
-    "a payload too large": (wide(1), wide(5), narrow(1), MAX_LENGTH + 1, b"", bytes(MAX_LENGTH + 1)),
-    "a length too large": (wide(1), wide(5), narrow(2), 0, narrow(MAX_LENGTH + 1, 0), bytes(MAX_LENGTH + 1)),
-    "a size beyond all bounds": (wide(1), wide(5), narrow(1), (1 << 64) - 1, b"", b""),
-    "a size below 0": (wide(1), wide(5), narrow(1), -1, b"", b""),
-    "too many messages in one run": (wide(1), wide(TOO_MANY), narrow(TOO_MANY), 0, b"", b""),
-    "too many messages in two runs": (wide(1, 2), wide(5000, 5000), narrow(TOO_MANY - 1, 1), 0, b"", b""),
-    "too many runs": (wide(1) * TOO_MANY, wide(5) * TOO_MANY, narrow(1) * TOO_MANY, 0, b"", b""),
-    "more messages than a count holds": (wide(1, 2), wide(1 << 40, 1 << 40), narrow(1 << 31, 1 << 31), 0, b"", b""),
-    "an origin too large": (wide(MAX_NUMBER + 1), wide(5), narrow(1), 0, b"", b""),
-    "an origin too large among others": (wide(1, (1 << 64) - 1), *SOUND[1:]),
-    "a number too large": (wide(1), wide(MAX_NUMBER + 1), narrow(1), 0, b"", b""),
-    "a number too large among others": (SOUND[0], wide(5, (1 << 64) - 1), *SOUND[2:]),
-    "the largest number there is": (wide(1), wide((1 << 64) - 1), narrow(1), 0, b"", b""),
-    "text for a column": ("12345678", wide(5), narrow(1), 0, b"", b""),
-    "text for bytes": (wide(1), wide(5), narrow(1), 4, b"", "text"),
-    "a number for a column": (1, wide(5), narrow(1), 0, b"", b""),
-    "a list for a column": ([1], [5], [1], 0, b"", b""),
-    "a fraction for a size": (wide(1), wide(5), narrow(1), 0.5, b"", b""),
-    "nothing for bytes": (wide(1), wide(5), narrow(1), 0, b"", None),
-    "a column too few": SOUND[:5],
-    "a column too many": (*SOUND, b""),
+    "a run of nothing": (*ONE[:2], 0, 0, b"", b""),
+    "a run of less than nothing": (*ONE[:2], -1, 0, b"", b""),
+    "a run before number 0": (1, 1, 3, 1, b"", b"abc"),
+    "an origin below 0": (-1, *ONE[1:]),
+    "a number below 0": (1, -1, 1, 0, b"", b""),
+    "a column for an origin": (column(1, 1), *ONE[1:]),
+    "a column for a number": (1, column(1, 5), *ONE[2:]),
+    "a column for a count": (1, 5, counts(2), *ONE[3:]),
+    "no column for an origin": (b"", *ONE[1:]),
+    "bytes too few for one size": (*ONE[:3], 2, b"", b"abc"),
+    "bytes too many for one size": (*ONE[:3], 2, b"", b"abcde"),
+    "bytes, and a size of 0": (*ONE[:3], 0, b"", b"abcd"),
+    "a size, and no bytes": (*ONE[:3], 2, b"", b""),
+    "a size, and lengths as well": (*TWO[:3], 1, *TWO[4:]),
+    "a length too few": (*TWO[:4], lengths(1, 2), TWO[5]),
+    "a length too many": (*TWO[:4], lengths(1, 0, 2, 0), TWO[5]),
+    "half a length": (*TWO[:4], lengths(1, 0, 2)[:10], TWO[5]),
+    "lengths of more bytes than there are": (*TWO[:4], lengths(1, 0, 3), TWO[5]),
+    "lengths of fewer bytes than there are": (*TWO[:4], lengths(1, 0, 1), TWO[5]),
+    "lengths that wrap around": (*TWO[:4], lengths((1 << 32) - 1, 2, 2), TWO[5]),
+    "a payload too large": (1, 5, 1, MAX_LENGTH + 1, b"", bytes(MAX_LENGTH + 1)),
+    "a length too large": (1, 5, 2, 0, lengths(MAX_LENGTH + 1, 0), bytes(MAX_LENGTH + 1)),
+    "a size beyond all bounds": (1, 5, 1, BEYOND_U64, b"", b""),
+    "a size below 0": (1, 5, 1, -1, b"", b""),
+    "too many messages in one run": (1, TOO_MANY, TOO_MANY, 0, b"", b""),
+    "too many messages in two runs": (TWO[0], column(2, 5000, 5000), counts(TOO_MANY - 1, 1), 0, b"", b""),
+    "too many runs": (column(1, 1) * TOO_MANY, column(1, 5) * TOO_MANY, counts(1) * TOO_MANY, 0, b"", b""),
+    "more messages than memory holds": (TWO[0], column(8, 1 << 40, 1 << 40), counts(65535, 65535), 0, b"", b""),
+    "an origin too large": (MAX_NUMBER + 1, *ONE[1:]),
+    "an origin too large among others": (column(8, 1, MAX_NUMBER + 1), *TWO[1:]),
+    "a number too large": (1, MAX_NUMBER + 1, *ONE[2:]),
+    "a number too large among others": (TWO[0], column(8, 5, MAX_NUMBER + 1), *TWO[2:]),
+    "the largest origin there is": (BEYOND_U64, *ONE[1:]),
+    "the largest number there is": (1, BEYOND_U64, *ONE[2:]),
+    "the largest number there is among others": (TWO[0], column(8, 5, BEYOND_U64), *TWO[2:]),
+    "text for a column": ("12", *TWO[1:]),
+    "text for a number": ("1", *ONE[1:]),
+    "text for bytes": (*ONE[:3], 2, b"", "text"),
+    "a list for a column": ([1, 2], [5, 6], [2, 1], *TWO[3:]),
+    "a fraction for a number": (1, 5.0, *ONE[2:]),
+    "a fraction for a size": (1, 5, 1, 0.5, b"", b""),
+    "yes for a number": (True, *ONE[1:]),
+    "nothing for a number": (1, None, *ONE[2:]),
+    "nothing for bytes": (*ONE[:5], None),
+    "a column too few": TWO[:5],
+    "a column too many": (*TWO, b""),
     "nothing": (),
 }
 
 
 def test_sound_columns_pass() -> None:
     """Those that the hostile ones differ from in one thing, and those at the bounds."""
-    columns = [
-        SOUND,
+    sound = [
+        ONE,
         (b"", b"", b"", 0, b"", b""),
-        (wide(1), wide(0), narrow(1), 0, b"", b""),
-        (wide(MAX_NUMBER), wide(MAX_NUMBER), narrow(1), MAX_LENGTH, b"", bytes(MAX_LENGTH)),
-        (wide(1), wide(MAX_SEGMENT_MESSAGES - 1), narrow(MAX_SEGMENT_MESSAGES), 0, b"", b""),
-        tuple(column * MAX_SEGMENT_MESSAGES for column in (wide(1), wide(5), narrow(1), 0, narrow(1), b"a")),
+        (1, 0, 1, 0, b"", b""),
+        (MAX_NUMBER, MAX_NUMBER, 1, MAX_LENGTH, b"", bytes(MAX_LENGTH)),
+        (1, MAX_SEGMENT_MESSAGES - 1, MAX_SEGMENT_MESSAGES, 0, b"", b""),
+        (column(8, 1, MAX_NUMBER), column(8, MAX_NUMBER, 0), counts(1, 1), 0, b"", b""),
+        tuple(each * MAX_SEGMENT_MESSAGES for each in (column(1, 1), column(8, 5), counts(1), 0, lengths(1), b"a")),
     ]
-    for each in columns:
+    for each in sound:
         batch = decode_body(on_the_wire(each))
         assert isinstance(batch, Batch)
         assert decode_body(body_of(batch)) == batch
-    batch = decode_body(on_the_wire(SOUND))
+
+
+@pytest.mark.parametrize("origins", WIDTHS)
+@pytest.mark.parametrize("lasts", WIDTHS)
+def test_columns_of_any_width_pass(origins: int, lasts: int) -> None:
+    batch = decode_body(on_the_wire((column(origins, 1, 2), column(lasts, 5, 6), *TWO[2:])))
     assert isinstance(batch, Batch)
     check(batch.segment, [(1, 4, b"a"), (1, 5, b""), (2, 6, b"bc")])
 
@@ -435,14 +521,23 @@ def test_columns_that_are_not_sound_are_a_malformed_frame(what: str) -> None:
         decode_body(on_the_wire(HOSTILE[what]))
 
 
+bits = st.sampled_from([3, 8, 9, 16, 17, 32, 33, 62, 63, 64])
+integers = bits.flatmap(lambda most: st.integers(0, (1 << most) - 1))
 columns = st.one_of(
     st.binary(max_size=24),
-    st.lists(st.integers(0, 6) | st.integers(0, (1 << 64) - 1), max_size=3).map(lambda numbers: wide(*numbers)),
-    st.lists(st.integers(0, 6) | st.integers(0, (1 << 32) - 1), max_size=3).map(lambda numbers: narrow(*numbers)),
+    integers,
+    *(
+        st.lists(st.integers(0, 6) | st.integers(0, (1 << 8 * width) - 1), max_size=3).map(
+            lambda numbers, width=width: column(width, *numbers)
+        )
+        for width in WIDTHS
+    ),
 )
 
 
 @given(st.tuples(columns, columns, columns, st.integers(0, 3) | st.integers(0, 1 << 63), columns, columns))
+@example(ONE)
+@example(TWO)
 def test_any_columns_end_in_a_sound_segment_or_a_malformed_frame(drawn: tuple[Any, ...]) -> None:
     try:
         batch = decode_body(on_the_wire(drawn))
@@ -457,7 +552,9 @@ def test_a_byte_changed_in_a_column_ends_in_a_sound_segment_or_a_malformed_frame
     segment: Segment, which: int, data: st.DataObject
 ) -> None:
     found: list[Any] = list(msgspec.to_builtins(segment, builtin_types=(bytes,)))
-    if found[which]:
+    if isinstance(found[which], int):
+        found[which] = data.draw(columns)
+    elif found[which]:
         changed = bytearray(found[which])
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
         found[which] = bytes(changed[: data.draw(st.integers(0, len(changed)))])

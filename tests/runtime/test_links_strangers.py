@@ -196,7 +196,10 @@ def frame(kind: int, number: int, rest: bytes, length: int | None = None) -> byt
         (frame(1, 2, b"", length=0xFFFFFFFF), "out of bounds"),
         (frame(1, 2, b"\0\0\0\x03" + AS_AGREED + b"\xc1\xc1"), "malformed PDU"),
         (frame(1, 2, b"\0\0\0\x09" + AS_AGREED + b"\xc1\xc1"), "not one of ours"),
-        (frame(1, 2, b"\0\0\0\x03\x01\xc1\xc1"), "version 1 of the wire format, not 4: all sites need one version"),
+        (
+            frame(1, 2, b"\0\0\0\x03\x01\xc1\xc1"),
+            f"version 1 of the wire format, not {VERSION}: all sites need one version",
+        ),
         (frame(1, 2, encode(Safe(1, 1))), "a Safe has no business on a link"),
         (frame(2, 0, b"\xff" * 24), "claims to have received"),
         (frame(2, 0, bytes(8) + b"\xff" * 8 + bytes(8)), "claims to have received"),

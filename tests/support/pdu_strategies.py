@@ -51,6 +51,12 @@ def integers(meta: Meta) -> SearchStrategy[int]:
 NUMBERS = integers(Meta(ge=0, le=MAX_NUMBER))
 
 
+def wide_enough(numbers: list[int]) -> SearchStrategy[bytes]:
+    """A column of these numbers, of any width that holds them all."""
+    formats = [each for each in "BHIQ" if max(numbers, default=0) >> 8 * array(each).itemsize == 0]
+    return st.sampled_from([array(each, numbers).tobytes() for each in formats])
+
+
 @st.composite
 def segments(
     draw: st.DrawFn,
@@ -62,11 +68,13 @@ def segments(
 ) -> Segment:
     """Up to `most` messages, in runs of any origins, with payloads of one size or not: whatever the wire allows.
 
-    Runs may follow on each other, or begin anywhere (with one of `numbers`); there may be lengths although all of them
-    are equal. `longest` is the most bytes of a payload.
+    Runs may follow on each other, or begin anywhere (with one of `numbers`); columns may be wider than their numbers
+    take, and there may be lengths although all of them are equal. `longest` is the most bytes of a payload.
     """
     messages = left = draw(st.integers(0, most))
-    whose, lasts, counts = array("Q"), array("Q"), array("I")
+    whose: list[int] = []
+    lasts: list[int] = []
+    counts: list[int] = []
     while left:
         count = draw(st.integers(1, left))
         if lasts and lasts[-1] + count <= MAX_NUMBER and draw(st.booleans()):
@@ -77,7 +85,11 @@ def segments(
         lasts.append(first + count - 1)
         counts.append(count)
         left -= count
-    columns = whose.tobytes(), lasts.tobytes(), counts.tobytes()
+    columns: tuple[int, int, int] | tuple[bytes, bytes, bytes]
+    if len(counts) == 1:
+        columns = whose[0], lasts[0], counts[0]
+    else:
+        columns = draw(wide_enough(whose)), draw(wide_enough(lasts)), array("H", counts).tobytes()
     lengths = st.integers(0, longest)
     if draw(st.booleans()):
         size = draw(lengths) if messages else 0

@@ -49,8 +49,8 @@ class Addressed(Struct, frozen=True, array_like=True, dict=True, forbid_unknown_
     """A run of messages that are for some processes only: what one process sent them back to back.
 
     It is made where it is sent, carries the list of its destinations once, and is never cut or opened on its way; so
-    `origin` and `last`, the number of its last message, are its id. This is `segment`, without columns of 20 bytes that
-    one run does not need: a run of one message takes as much as the message.
+    `origin` and `last`, the number of its last message, are its id. This is `segment`, without the count and
+    the sizes that one message does not need: it takes as much as the message.
     """
 
     origin: Number

@@ -37,7 +37,7 @@ from isthmus.runtime.problems import RuntimeProblem
 log = logging.getLogger(__name__)
 
 VOLUME_BYTES = 8 << 20
-VERSION = 2
+VERSION = 3
 _RECORD = struct.Struct(">II")
 _VOLUME = re.compile(r"(?P<gateway>.+)\.(?P<life>\d{1,9})\.(?P<number>\d{6,12})\.journal")
 

@@ -92,5 +92,5 @@ class Recorder:
 def _ordering_bytes(batch: Batch) -> int:
     """The share of one message in everything that its batch carried besides payloads."""
     segment = batch.segment
-    ordering = len(body_of(structs.replace(batch, segment=EMPTY))) + segment.column_bytes
+    ordering = len(body_of(structs.replace(batch, segment=EMPTY))) - EMPTY.column_bytes + segment.column_bytes
     return ordering // max(1, segment.messages)

@@ -164,6 +164,7 @@ class Shredder:
         self._sent = 0
         has_segments = find_spec("isthmus.core.segment") is not None
         self._make = import_module("isthmus.core.segment").Segment if has_segments else None
+        self._formats = "QQI" if import_module("isthmus.core.codec").VERSION < 4 else "HIH"
 
     def __call__(self, payloads: Sequence[bytes], now: int, out: Any) -> int:
         first = self._sent + 1
@@ -176,9 +177,11 @@ class Shredder:
         if self._make is None:
             message = import_module("isthmus.core.message").Message
             self._member.relay(list(map(message, origins, numbers, payloads)), now, out)
+        elif len(payloads) == 1:
+            self._member.relay([self._make.of(origins[0], numbers[0], payloads)], now, out)
         else:
-            columns = (array("Q", origins), array("Q", numbers), array("I", (1,) * len(payloads)))
-            table = (each.tobytes() for each in columns)
+            columns = (origins, numbers, (1,) * len(payloads))
+            table = [array(each, column).tobytes() for each, column in zip(self._formats, columns, strict=True)]
             self._member.relay([self._make(*table, len(payloads[0]), b"", b"".join(payloads))], now, out)
         return first
 
