@@ -23,7 +23,8 @@ from isthmus.core.segment import Segment
 from isthmus.core.wire.daisy import Offered, PointPdu
 from isthmus.core.wire.group import GroupPdu
 from isthmus.hierarchy.daisy.pieces import fill_frame
-from isthmus.hierarchy.daisy.record import GroupRecord, pack, pack_runs, unpack
+from isthmus.hierarchy.daisy.record import pack, pack_runs, unpack
+from isthmus.hierarchy.daisy.stage import Stage
 from isthmus.hierarchy.daisy.tree import DaisyGroup, DaisyTree
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.window import GroupSettings
@@ -44,7 +45,7 @@ class NewView(NamedTuple):
     number: int
 
 
-class LocalGroup:
+class LocalGroup(Stage):
     """One member. `unconfirmed` are messages that some member may not have delivered yet, by what brought them."""
 
     causal: type[CausalOrder] = CausalOrder
@@ -52,9 +53,7 @@ class LocalGroup:
     def __init__(
         self, owner: ProcessId, tree: DaisyTree, group: DaisyGroup, settings: GroupSettings, now: Nanos
     ) -> None:
-        self.id = owner
-        self.tree = tree
-        self.number = group.number
+        super().__init__(owner, tree, group)
         # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
         # server that had a window as well would wait for those above it, and they for it.
         unlimited = structs.replace(settings, unlimited=True)
@@ -64,10 +63,8 @@ class LocalGroup:
         plain = not tree.options.star and tree.options.inside == "everybody"
         order = self.causal if plain else FifoOrder
         self.member = GroupMember(owner, group.everybody, order, unlimited, now)
-        self.record = GroupRecord()
         self.unconfirmed: dict[ProcessId, deque[tuple[int, list[MessageId]]]] = {}
         self._under_way: set[MessageId] = set()
-        self._offered: dict[ProcessId, int] = {}
         self.through_server: deque[Clocked] = deque()
         self.words: list[tuple[tuple[ProcessId, ...], Offered | PointPdu]] = []
         self.inner = Outbox()
@@ -92,14 +89,6 @@ class LocalGroup:
         """Whether nothing waits to be sent here, and everybody is known to have delivered all that was."""
         waiting = self.member.window.pending or self.through_server or self._under_way
         return not waiting and not any(self.unconfirmed.values())
-
-    def goes_beyond(self, run: Clocked) -> bool:
-        """Whether somebody outside this group has to do with it."""
-        inside = self.tree.is_below(self.number, run.origin)
-        return not inside or self.tree.goes_out(self.number, run.destinations)
-
-    def has(self, run: MessageId) -> bool:
-        return self.record.has(run) or run.seq <= self._offered.get(run.origin, 0)
 
     def everybody_has(self, run: MessageId) -> bool:
         """Stable in this group: every live member has delivered it."""
@@ -144,10 +133,6 @@ class LocalGroup:
         self.through_server.clear()
         if runs:
             self.send(runs, now)
-
-    def is_settled(self, run: MessageId) -> bool:
-        """Whether nobody will ever need this message again."""
-        return self.record.is_settled(run)
 
     def unsettled(self) -> list[MessageId]:
         """Messages that the server is to be asked about: whether they are stable beyond the group."""

@@ -28,7 +28,8 @@ from isthmus.core.wire.group import Ack
 from isthmus.hierarchy.daisy.flush import FlushResult, Holder, agree
 from isthmus.hierarchy.daisy.local import Arrival, NewView
 from isthmus.hierarchy.daisy.pieces import Pieces, cut, fill_frame, makes_sense
-from isthmus.hierarchy.daisy.record import GroupRecord, pack, unpack
+from isthmus.hierarchy.daisy.record import pack, unpack
+from isthmus.hierarchy.daisy.stage import Stage
 from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.group.channel import Incoming, Outgoing
 from isthmus.ordering.group.window import GroupSettings
@@ -41,7 +42,7 @@ Streams = list[deque[tuple[int, list[MessageId]]]]
 _ALWAYS = 1 << 60
 
 
-class ServersGroup:
+class ServersGroup(Stage):
     """One seat, as long as this process holds it. `installed` is False from the first word of a flush to its end.
 
     It can tell nothing while it is `closing` (docs/design/daisy-on-receipt.md) or `unvouched` (`vouch.py`).
@@ -61,10 +62,8 @@ class ServersGroup:
         settings: GroupSettings,
         now: Nanos,
     ) -> None:
-        self.id = owner
-        self.tree = tree
+        super().__init__(owner, tree, group)
         self.group = group
-        self.number = group.number
         self.seat = seat
         self.settings = settings
         self.size = len(group.parts)
@@ -75,7 +74,6 @@ class ServersGroup:
         self.closing = False
         self.unvouched = False
         self.vouched_in = 0
-        self.record = GroupRecord()
         self.order = self._make_order()
         self.sends: Sends = []
         self.holds: list[Hold] = []
@@ -93,7 +91,6 @@ class ServersGroup:
         self._reports_moved = False
         self._own_state = list(entries)
         below = (run for run in entries if tree.is_below(group.number, run.origin))
-        self._offered: dict[ProcessId, int] = {}
         for run in below:
             self._offered[run.origin] = max(run.last, self._offered.get(run.origin, 0))
         self._retry_at = now
@@ -134,20 +131,9 @@ class ServersGroup:
         """Whether the flush waits for us, the server, to tell what the group above has."""
         return not self.installed and self.above is None and self.server == self.id
 
-    def goes_beyond(self, run: Clocked) -> bool:
-        inside = self.tree.is_below(self.number, run.origin)
-        return not inside or self.tree.goes_out(self.number, run.destinations)
-
-    def has(self, run: MessageId) -> bool:
-        return self.record.has(run) or run.seq <= self._offered.get(run.origin, 0)
-
     def everybody_has(self, run: MessageId) -> bool:
         """Whether a message is stable in this group: everybody below every seat has it."""
         return self.installed and self.record.has(run) and run not in self._under_way
-
-    def is_settled(self, run: MessageId) -> bool:
-        """Whether nobody will ever need this message again."""
-        return self.record.is_settled(run)
 
     def unsettled(self) -> list[MessageId]:
         """Messages that the server is to be asked about: everybody in this group has them."""
