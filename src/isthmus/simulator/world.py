@@ -280,7 +280,10 @@ class World:
     def _receive(self, host: Host, source: ProcessId, pdus: list[Pdu]) -> None:
         self.step(host, host.endpoint.receive, source, pdus)
 
-    def _wake(self, host: Host) -> None:
+    def _wake(self, host: Host, due: Nanos) -> None:
+        if due != host.wake_at:
+            # An earlier one was asked for since, and has asked for the next. Else each would go on for itself.
+            return
         host.wake_at = None
         if host.alive:
             self.step(host, host.endpoint.wake)
@@ -288,7 +291,7 @@ class World:
     def _wake_by(self, host: Host, deadline: Nanos) -> None:
         """Make sure that `wake` comes in time. A wake that comes too early does nothing."""
         host.wake_at = max(deadline, self.now + 1)
-        self.at(host.wake_at, self._wake, host)
+        self.at(host.wake_at, self._wake, host, host.wake_at)
 
     def _carry_out(self, host: Host, out: Outbox) -> None:
         # Most steps of a large group send one PDU and have nothing to tell.
