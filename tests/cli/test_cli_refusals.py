@@ -255,6 +255,14 @@ def test_a_place_for_traces_that_cannot_be_one_is_refused(isthmus: Isthmus, tmp_
         (["--site", "site", "--process", "p1"], ["systems.site has no address"]),
         (["--site", "site", "--duration", "soon"], ["--duration soon", "a duration is"]),
         (["--site", "site", "--joining"], ["--joining needs --process"]),
+        (
+            ["--site", "site", "--joining", "--process", "p1+100000"],
+            ["--process p1+100000: is in life 1; in life 0 p1 begins with p1"],
+        ),
+        (
+            ["--site", "site", "--joining", "--process", "p1+100", "--life", "1"],
+            ["--process p1+100: is in life 0; in life 1 p1 begins with p1+100000"],
+        ),
     ],
     ids=" ".join,
 )

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.ids import SLOT_BITS, Directory, ProcessName, incarnation_of, slot_of
+from isthmus.core.freeze import freeze
+from isthmus.core.ids import LIFE, SLOT_BITS, Directory, ProcessName, first_of, incarnation_of, life_of, slot_of
 
 NAMES = [ProcessName("madrid", "p1"), ProcessName("madrid", "p2"), ProcessName("valencia", "p1")]
 
@@ -30,6 +31,18 @@ def test_a_later_incarnation_has_a_higher_id(slot: int, incarnation: int) -> Non
     assert incarnation_of(slot, incarnation + 1) > incarnation_of(slot, incarnation)
 
 
+@given(slots, st.integers(0, 1 << 20), st.integers(0, LIFE - 1))
+def test_all_that_live_in_a_slot_in_one_life_of_its_system_have_one_first(slot: int, life: int, returns: int) -> None:
+    process = incarnation_of(slot, life * LIFE + returns)
+    assert first_of(process) == incarnation_of(slot, life * LIFE)
+    assert life_of(process) == life
+
+
+def test_a_process_may_return_tens_of_thousands_of_times_in_one_life_of_its_system() -> None:
+    assert life_of(incarnation_of(3, 99_999)) == 0
+    assert incarnation_of(3, 60_000) < 1 << 32, "and takes five bytes on the wire"
+
+
 @pytest.mark.parametrize("slot", [-1, 1 << SLOT_BITS])
 def test_a_slot_that_would_run_into_the_incarnation_is_refused(slot: int) -> None:
     with pytest.raises(ValueError, match="does not fit"):
@@ -47,6 +60,14 @@ def test_a_process_that_came_back_has_a_name_of_its_own() -> None:
     directory = Directory(NAMES)
     assert str(directory.name(1)) == "madrid/p2"
     assert str(directory.name(incarnation_of(1, 2))) == "madrid/p2+2"
+    assert str(directory.name(incarnation_of(1, 1))) == "madrid/p2+1"
+
+
+def test_names_of_those_that_returned_do_not_pile_up() -> None:
+    directory = Directory(NAMES)
+    for incarnation in range(1, 10):
+        directory.name(incarnation_of(1, incarnation))
+    assert str(freeze(directory)).count("p2+") == 1
 
 
 @pytest.mark.parametrize("process", ["p3", "p1+x", "p1+", "p1+-1", "p1+1+1", "p1+ 1", "", "+1"])

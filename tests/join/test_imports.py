@@ -666,36 +666,36 @@ def test_a_fellow_that_has_begun_does_not_begin_twice() -> None:
 def later_life(name: str) -> Desk:
     """A gateway after all of its system died at once and was started again."""
     desk = Desk(CAUSAL, name)
-    members = desk.names.ids("q1+100 q2+100 h1+100 h2+100")
+    members = desk.names.ids("q1+100000 q2+100000 h1+100000 h2+100000")
     desk.gateway = JoinGateway(desk.names.id(name), members, plans(CAUSAL, "b"), RETRY_AFTER)
     return desk
 
 
 def test_a_later_life_takes_nothing_of_an_epoch_that_has_not_begun_with_it() -> None:
     """It does not know what the lives before it took of the first epoch, of which its own begins nothing."""
-    h1, h2 = later_life("h1+100"), later_life("h2+100")
-    assert h2.link(1, "block 1 #2 p2/1") == ["to h1+100: freeze 1"]
-    assert h1.link(0, "block 1 #1 p1/1") == ["to h2+100: freeze 1"]
-    assert h2.fellow("h1+100", "freeze 1") == ["to h1+100: frozen 1"]
+    h1, h2 = later_life("h1+100000"), later_life("h2+100000")
+    assert h2.link(1, "block 1 #2 p2/1") == ["to h1+100000: freeze 1"]
+    assert h1.link(0, "block 1 #1 p1/1") == ["to h2+100000: freeze 1"]
+    assert h2.fellow("h1+100000", "freeze 1") == ["to h1+100000: frozen 1"]
     begun = f"1@p1~{term_of(1, 1)}"
-    assert h1.fellow("h2+100", "frozen 1") == [
-        f"to h2+100: begin {begun} with h1+100 h2+100",
+    assert h1.fellow("h2+100000", "frozen 1") == [
+        f"to h2+100000: begin {begun} with h1+100000 h2+100000",
         f"link 0: resume {begun}",
     ], "no word of p1/1: it belongs to an epoch that an earlier life began"
     assert h1.link(0, "block 1 #1 p1/1") == []
 
 
 def test_in_a_later_life_the_next_epoch_begins_like_any_other() -> None:
-    h1 = later_life("h1+100")
-    assert h1.link(0, "open 2@g1") == ["to h2+100: freeze 2@g1"]
+    h1 = later_life("h1+100000")
+    assert h1.link(0, "open 2@g1") == ["to h2+100000: freeze 2@g1"]
     begun = f"2@g1~{term_of(1, 1)}"
-    assert h1.fellow("h2+100", "frozen 2@g1")[-1] == f"link 0: resume {begun}"
+    assert h1.fellow("h2+100000", "frozen 2@g1")[-1] == f"link 0: resume {begun}"
     assert h1.link(0, f"block {begun} #1 p1/1") == ["relay p1/1"]
 
 
 def test_a_later_life_says_nothing_of_how_far_it_is_before_an_epoch_has_begun() -> None:
-    h1 = later_life("h1+100")
-    assert h1.delivers("p1/1", "h1+100") == ["finish h1+100 1"], "what the life before had not finished with"
+    h1 = later_life("h1+100000")
+    assert h1.delivers("p1/1", "h1+100000") == ["finish h1+100000 1"], "what the life before had not finished with"
     assert not any("progress" in line or "broken" in line for line in h1.up(0, "g1"))
 
 

@@ -8,7 +8,8 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.ids import incarnation_of
+from isthmus.core.ids import LIFE, ProcessId, incarnation_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Opened, Segment
 from isthmus.join.recovery import Recovered, Replay, SettledMarks, merge
 
@@ -102,8 +103,12 @@ def test_the_next_gateway_goes_on_where_the_first_one_died() -> None:
 
 def test_the_processes_of_a_new_life_are_known_by_their_places() -> None:
     recovered = Recovered({}, tuple(segments("1.1")))
-    heir = incarnation_of(G1, 100)
-    assert spelled(Replay(heir, GATEWAYS, recovered).due([incarnation_of(P, 100), heir])) == "1.1"
+    heir = incarnation_of(G1, LIFE)
+    assert spelled(Replay(heir, GATEWAYS, recovered).due([incarnation_of(P, LIFE), heir])) == "1.1"
+
+
+def nothing_onward(origin: ProcessId) -> list[SlotMarks]:
+    return []
 
 
 def test_settled_is_by_origin_whoever_broadcast_it() -> None:
@@ -112,7 +117,7 @@ def test_settled_is_by_origin_whoever_broadcast_it() -> None:
     settling.delivered(1, 1, marks("1.6"))
     settling.delivered(G1, 2, marks("2.2"))
     settling.settled(G1, 1)
-    assert settling.marks == {1: 5, 2: 1}
+    assert settling.done(nothing_onward) == {1: 5, 2: 1}
     settling.settled(1, 1)
     settling.settled(G1, 2)
-    assert settling.marks == {1: 6, 2: 2}
+    assert settling.done(nothing_onward) == {1: 6, 2: 2}

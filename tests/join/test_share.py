@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from share_support import FAR_ORIGINS, ORIGINS, ROOM, STRIPE, WINDOW, plan_of, small_bounds
 
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.join import Line
 from isthmus.join.outgoing import Outstanding
@@ -288,8 +289,8 @@ class Side:
         post.epoch = self.epoch
         post.paused = False
         post.received = 0
-        post.outstanding.final = final
-        waiting = list(post.outstanding.after(final))
+        post.outstanding.final = SlotMarks(final.items())
+        waiting = list(post.outstanding.after(post.outstanding.final))
         post.share.begin(Start(waiting, post.came, sorted(post.links), post.owner == self.leader), self.now)
         for link in post.lines:
             self.offer(post, link)

@@ -12,6 +12,7 @@ from share_support import BLOCK_MESSAGES, STRIPE, WINDOW, plan_of, small_bounds
 
 from isthmus.core.codec import encode
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import MAX_PAYLOAD, Opened, Segment
 from isthmus.core.wire.join import BLOCK_BYTES, Block, Line, first_epoch
 from isthmus.join import share
@@ -576,7 +577,7 @@ def test_a_new_epoch_numbers_anew_and_has_the_whole_window() -> None:
                 alone.deliver_some(1)
                 alone.share.ready(0, line(), 0)
             alone.parcels()
-            waiting = list(alone.outstanding.after({}))
+            waiting = list(alone.outstanding.after(SlotMarks()))
             alone.share.begin(Start(waiting, {90: 7}, (0,), leading=True), 0)
             for _ in range(2 * WINDOW):
                 alone.share.ready(0, line(), 0)
@@ -594,7 +595,7 @@ def test_a_block_of_the_largest_messages_fits_a_frame(kind: Kind) -> None:
     """What waits while an epoch is opened goes out at once; it must be possible to encode it."""
     alone = Alone(kind, (10,))
     alone.outstanding.add(Segment.of(0, 1, [bytes(MAX_PAYLOAD)] * 40))
-    alone.share.begin(Start(list(alone.outstanding.after({})), {}, (0,), leading=True), 0)
+    alone.share.begin(Start(list(alone.outstanding.after(SlotMarks())), {}, (0,), leading=True), 0)
     lane = Lane(apart=kind == "sets")
     gone = 0
     for _ in range(40):

@@ -39,6 +39,7 @@ CAUGHT_AT = {
     "number-skipped": 6,
     "old-epochs-accepted": 19,
     "older-epochs-not-awaited": 78,
+    "over-and-forgotten": 3,
     "place-not-safe": 91,
     "settled-when-delivered": 20,
     "window-ignored": 18,

@@ -14,6 +14,7 @@ from isthmus.core.wire.group import (
     JoinRequest,
     LeaveRequest,
     Prepare,
+    Promise,
     Proposal,
     Propose,
     Status,
@@ -116,6 +117,24 @@ def test_a_process_that_came_back_replaces_its_former_self_at_once() -> None:
     network.join(again)
     network.pass_time(4 * HEARTBEAT)
     assert network.views(1) == network.views(again) == [(1, 2, again)]
+
+
+def test_nobody_is_in_a_view_together_with_its_former_self() -> None:
+    """p3 promises and dies. p3+1 asks to be let in while p1, which lets p7 in, still waits for the promise of p2."""
+    network = Network(3)
+    network.inject(NEWCOMER, 1, JoinRequest(NEWCOMER))
+    network.wake(1)
+    network.carry(Prepare)
+    network.carry(Promise, source=3)
+    network.crash(3)
+    again = incarnation_of(3, 1)
+    network.join(again)
+    network.inject(again, 1, JoinRequest(again))
+    network.carry(Promise, source=2)
+    network.pass_time(4 * HEARTBEAT)
+    assert network.views(again), "it is let in"
+    for view in (*network.views(1), *network.views(2), *network.views(again)):
+        assert not {3, again} <= set(view), view
 
 
 def test_the_request_of_a_former_self_does_not_drive_out_the_present_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
 from isthmus.core.wire.group import AskPast, Crossed, PastPart
@@ -69,10 +70,10 @@ def test_what_a_gateway_brought_in_is_kept_until_it_has_crossed_to_the_next_syst
 
 def test_a_gateway_says_several_times_what_has_crossed_and_again_in_a_new_view() -> None:
     past = Past([SEAT], complete=True)
-    words = [past.news_of_crossing(1, 0, {9: 1}) for _ in range(SAID_AGAIN + 1)]
+    words = [past.news_of_crossing(1, 0, SlotMarks([(9, 1)])) for _ in range(SAID_AGAIN + 1)]
     assert words == [Crossed(1, 0, [(9, 1)])] * SAID_AGAIN + [None]
     past.enter_view()
-    assert past.news_of_crossing(2, 0, {9: 1}) == Crossed(2, 0, [(9, 1)])
+    assert past.news_of_crossing(2, 0, SlotMarks([(9, 1)])) == Crossed(2, 0, [(9, 1)])
 
 
 # Who comes
@@ -100,7 +101,7 @@ def test_who_comes_is_told_what_is_held_and_how_far_everything_has_come() -> Non
     assert held(comes) == held(knows)
     assert [(each.sender, each.number) for each in comes.inherited] == [(0, 1), (1, 1), (0, 2)]
     assert dict(comes.marks_before) == {0: 2, 1: 1}
-    assert comes.marks == {0: 3, 1: 1}
+    assert comes.marks.items() == [(0, 3), (1, 1)]
 
 
 def test_a_long_past_comes_in_parts() -> None:

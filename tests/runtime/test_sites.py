@@ -152,7 +152,7 @@ def test_a_site_dies_as_a_whole_and_goes_on_where_it_was(tmp_path: Path) -> None
                 await until(lambda: any(b"49" in each for each in pair.delivered["valencia/p1"]))
                 pair.kill(*pair.living("madrid"))
                 await pair.start("madrid")
-            await pair.send("madrid/p1+200", "last")
+            await pair.send("madrid/p1+200000", "last")
             await pair.until_delivered("valencia/p2", "last")
             await pair.until_stable()
             await assert_holds(pair)
@@ -171,7 +171,7 @@ def test_a_message_that_only_the_dead_had_seen_arrives_after_all(tmp_path: Path)
         pair.kill(*pair.living("madrid"))
         async with pair:
             await pair.until_delivered("valencia/p1", "seen at home only")
-            await pair.until_delivered("madrid/p2+100", "seen at home only")
+            await pair.until_delivered("madrid/p2+100000", "seen at home only")
             await pair.until_stable()
             await assert_holds(pair)
 

@@ -68,6 +68,7 @@ def run_site(
     life = _life(loaded, system, chosen, life)
     if life and not process:
         chosen = [f"{name}+{life * LIFE}" for name in system.founders]
+    _refuse_other_lives(chosen, life)
     again = next((name for name in chosen if "+" in name), None)
     if again is not None and not joining and not life:
         fail(f"--process {again}: a process that comes again joins those that are there; add --joining")
@@ -223,6 +224,15 @@ def _life(topology: Topology, system: System, chosen: list[str], life: int | Non
     if life is None and set(chosen) != set(system.founders):
         life = 0
     return begin_life(journal, life)
+
+
+def _refuse_other_lives(chosen: list[str], life: int) -> None:
+    """A process is named after the life of its site that it is in: its id says so to everybody else."""
+    for name in chosen:
+        base, _, incarnation = name.partition("+")
+        if incarnation.isdecimal() and int(incarnation) // LIFE != life:
+            first = f"{base}+{life * LIFE}" if life else base
+            fail(f"--process {name}: is in life {int(incarnation) // LIFE}; in life {life} {base} begins with {first}")
 
 
 def _is_life_of(name: str, system: System) -> bool:

@@ -22,9 +22,10 @@ Nanos: TypeAlias = int
 SLOT_BITS = 16
 SLOT_MASK = (1 << SLOT_BITS) - 1
 
-LIFE = 100
+LIFE = 100_000
 """Incarnations of a slot in one life of its system, which begins again when all its processes died at once: the first
-life begins with `p1`, the second one with `p1+100`. Who comes later within a life counts on from there."""
+life begins with `p1`, the second one with `p1+100000`. Who comes later within a life counts on from there. Ids of the
+first life, up to 65,535 returns, take 5 bytes in MessagePack; those of later ones 9."""
 
 _INCARNATION = re.compile(r"[1-9][0-9]{0,17}")
 
@@ -48,6 +49,11 @@ def life_of(process: ProcessId) -> int:
     return (process >> SLOT_BITS) // LIFE
 
 
+def first_of(process: ProcessId) -> ProcessId:
+    """The first id of the slot of a process, in the same life of its system."""
+    return process - ((process >> SLOT_BITS) % LIFE << SLOT_BITS)
+
+
 class MessageId(NamedTuple):
     """Stamped once by the origin, carried everywhere: (origin process, sequence number from 1)."""
 
@@ -69,23 +75,26 @@ class Directory:
     """The names of all slots of a topology, and from them the names of all processes that ever live in them.
 
     The first process in a slot carries the slot's name (`p2`); one that came back carries its incarnation as
-    well (`p2+1`), so that traces never mix two lives.
+    well (`p2+1`), so that traces never mix two lives. Of these, `_returned` remembers the one of each slot that was
+    named last.
     """
 
     def __init__(self, slots: list[ProcessName]) -> None:
         if len(set(slots)) != len(slots):
             raise ValueError("two slots carry the same name")
         self.slots = slots
-        self._names: dict[ProcessId, ProcessName] = dict(enumerate(slots))
+        self._returned: dict[int, tuple[ProcessId, ProcessName]] = {}
         self._ids = {name: index for index, name in enumerate(slots)}
 
     def name(self, process: ProcessId) -> ProcessName:
-        known = self._names.get(process)
-        if known is None:
-            system, base = self.slots[slot_of(process)]
-            known = ProcessName(system, f"{base}+{process >> SLOT_BITS}")
-            self._names[process] = known
-        return known
+        if process < len(self.slots):
+            return self.slots[process]
+        slot = slot_of(process)
+        known, name = self._returned.get(slot, (0, self.slots[slot]))
+        if known != process:
+            name = ProcessName(name.system, f"{self.slots[slot].process}+{process >> SLOT_BITS}")
+            self._returned[slot] = (process, name)
+        return name
 
     def id(self, system: str, process: str) -> ProcessId:
         """The id behind a name; `KeyError` where there is none."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Run, Segment
 from isthmus.core.wire.join import (
     NO_EPOCH,
@@ -57,12 +58,12 @@ class Export(Half):
         self._latest_answer = 0
         self._broken = NO_EPOCH
         self.opening = late
-        self.outstanding = Outstanding()
+        self.outstanding = Outstanding(late=late)
         self.colleagues: tuple[ProcessId, ...] = ()
         self.links_up: dict[LinkId, bool] = {end.link: not late for end in plan.links}
         self._retry_after = retry_after
         self._retry_at: Nanos | None = None
-        self._came_in: dict[ProcessId, int] = {}
+        self._came_in = SlotMarks()
         self._caught_up = not late
         self._came_up: set[LinkId] = set()
         self._lanes = {link: Lane(apart=plan.share == "sets") for link in self._my_links}
@@ -108,7 +109,7 @@ class Export(Half):
     def delivered(self, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
         """The own system delivered these, and they go out by this join."""
         # What was delivered here only after the epoch began may have been over there before.
-        fresh = self.outstanding.add(segment).beyond(self.outstanding.final)
+        fresh = self.outstanding.add(segment).beyond(self.outstanding.final.at(segment.marks))
         if fresh and not self.opening:
             self.share.add(fresh, now)
             self._unpark()
@@ -164,7 +165,7 @@ class Export(Half):
         """What lies behind the last message that is confirmed: that one and all before it came by another link."""
         left: list[Run] = []
         for origin, first, count in reversed(runs):
-            fresh = min(count, max(0, first + count - 1 - self.outstanding.confirmed.get(origin, 0)))
+            fresh = min(count, max(0, first + count - 1 - self.outstanding.confirmed.get(origin)))
             if fresh:
                 left.append((origin, first + count - fresh, fresh))
             if fresh < count:
@@ -239,9 +240,7 @@ class Export(Half):
         if not lost:
             return
         # Whoever is gone may have told only some of us.
-        out.to_fellows.append(
-            (self.colleagues, FellowConfirm(self.plan.join, sorted(self.outstanding.confirmed.items())))
-        )
+        out.to_fellows.append((self.colleagues, FellowConfirm(self.plan.join, self.outstanding.confirmed.items())))
         gone = set(map(slot_of, lost))
         for end in self.plan.links:
             if end.near in gone:
@@ -305,7 +304,7 @@ class Export(Half):
             out.to_fellows.append(((self.sequencer,), FellowResume(self.plan.join, epoch, final)))
         else:
             out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final)))
-            self._begin(epoch, dict(final), now, out)
+            self._begin(epoch, SlotMarks(final), now, out)
 
     def on_resume(self, source: ProcessId, pdu: FellowResume, now: Nanos, out: GatewayOutbox) -> None:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
@@ -314,13 +313,13 @@ class Export(Half):
         if self.leads:
             self.resumed(pdu.epoch, pdu.final, now, out)
         elif self._opened_by(source, pdu.epoch) and (pdu.epoch > self.epoch or self._awaits(pdu.epoch)):
-            self._begin(pdu.epoch, dict(pdu.final), now, out)
+            self._begin(pdu.epoch, SlotMarks(pdu.final), now, out)
 
     def _awaits(self, epoch: Epoch) -> bool:
         """Whether we have come during the first epoch, and it still lasts."""
         return self.opening and epoch == self.epoch == self._first_epoch
 
-    def _begin(self, epoch: Epoch, final: dict[ProcessId, int], now: Nanos, out: GatewayOutbox) -> None:
+    def _begin(self, epoch: Epoch, final: SlotMarks, now: Nanos, out: GatewayOutbox) -> None:
         self.epoch = epoch
         self._latest_answer = epoch.answer
         self.opening = False
@@ -328,7 +327,7 @@ class Export(Half):
         self._retry_at = None
         self._parked.clear()
         waiting = list(self.outstanding.after(final))
-        self.share.begin(Start(waiting, self._came_in, self._links(), self.leads), now)
+        self.share.begin(Start(waiting, dict(self._came_in.items()), self._links(), self.leads), now)
         for link in self._lines:
             self._offer(link, now, out)
         self._send(out)
@@ -370,7 +369,7 @@ class Export(Half):
         self.outstanding.add_earlier(earlier)
         self.outstanding.take_as_delivered([(origin, seq) for origin, seq in marks.items() if self.goes_out(origin)])
         imported = self.plan.imported
-        self.came_in({origin: seq for origin, seq in marks.items() if slot_of(origin) in imported} | self._came_in)
+        self.came_in({origin: seq for origin, seq in marks.items() if slot_of(origin) in imported})
         self._caught_up = True
         for link in sorted(self._came_up):
             self.links_up[link] = True
@@ -387,10 +386,10 @@ class Export(Half):
         if not self.leads:
             return
         if self.outstanding.confirmed:
-            marks = sorted(self.outstanding.confirmed.items())
+            marks = self.outstanding.confirmed.items()
             out.to_fellows.append(((source,), FellowConfirm(self.plan.join, marks)))
         if source in self.fellows and not self.opening:
-            final = sorted(self.outstanding.final.items())
+            final = self.outstanding.final.counted()
             out.to_fellows.append(((source,), FellowResume(self.plan.join, self.epoch, final)))
         elif source in self.fellows and self.epoch != self._first_epoch:
             out.to_fellows.append(((source,), FellowOpen(self.plan.join, self.epoch)))

@@ -15,6 +15,7 @@ from isthmus.core.endpoint import View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import UNKNOWN_LINE, GatewayOutbox
 from isthmus.core.ids import MILLISECOND, LinkId, Nanos, ProcessId, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.wire.join import (
     Behind,
@@ -82,8 +83,8 @@ class JoinGateway:
         self._unfinished: dict[ProcessId, deque[tuple[int, list[tuple[Export, ProcessId, int]]]]] = {}
         self._everybody = {fellow for plan in plans for fellow in plan.fellows}
         self._exported = {plan.join: plan.exported for plan in plans}
-        self._confirmed_by: dict[int, dict[ProcessId, int]] = {
-            plan.join: self.exports[plan.join].outstanding.confirmed if plan.join in self.exports else {}
+        self._confirmed_by = {
+            plan.join: self.exports[plan.join].outstanding.confirmed if plan.join in self.exports else SlotMarks()
             for plan in plans
         }
         self.done_before = recovered.done
@@ -93,11 +94,11 @@ class JoinGateway:
         self._too_early: dict[ProcessId, list[FellowPdu]] = {}
         for join, export in self.exports.items():
             export.colleagues = _colleagues(self._everybody, members, owner)
-            if not joining:
-                export.start(_fellows(export.plan, members))
-                self.imports[join].start(export.fellows)
-            else:
+            if joining:
                 self.imports[join].comes_late()
+                continue
+            export.start(_fellows(export.plan, members))
+            self.imports[join].start(export.fellows)
             export.go_on_from(recovered)
             self.imports[join].go_on_from(recovered)
         self._members = tuple(members)
@@ -133,6 +134,7 @@ class JoinGateway:
 
     def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None:
         self._members = view.members
+        self._forget_departed()
         self._play_on(out)
         for join, export in self.exports.items():
             fellows = _fellows(export.plan, view.members)
@@ -145,6 +147,14 @@ class JoinGateway:
         for source in [source for source in self._too_early if not self._is_to_come(source)]:
             self.from_fellow(source, self._too_early.pop(source), now, out)
         self._end_of_step(out)
+
+    def _forget_departed(self) -> None:
+        """Nothing will come of senders that are in no view any more, and are finished with."""
+        self._unfinished = {
+            sender: queue for sender, queue in self._unfinished.items() if queue or sender in self._members
+        }
+        if self._settled_marks is not None:
+            self._settled_marks.forget_all_but(self._members)
 
     def begin_behind(self, base: Mapping[ProcessId, int]) -> None:
         """A view begins, and of each sender everything up to `base` lies before it."""
@@ -165,6 +175,9 @@ class JoinGateway:
         for sender, queue in self._unfinished.items():
             past.setdefault(sender, deque()).extend(queue)
         self._unfinished = past
+        self._base = {}
+        if self._settled_marks is not None:
+            self._settled_marks.go_on_from(marks)
         # Before any word of links: who leads is to tell us the epoch before it gives us anything to carry.
         for join in self._exported:
             out.to_fellows.append((_colleagues(self._everybody, self._members, self.id), FellowCaughtUp(join)))
@@ -202,19 +215,16 @@ class JoinGateway:
         Only a gateway that keeps a journal, and has to know what it need not keep, keeps count of it.
         """
         assert self._settled_marks is not None, "this gateway keeps no journal"
-        return {
-            origin: min([seq, *(confirmed.get(origin, 0) for confirmed in self._onward(origin))])
-            for origin, seq in self._settled_marks.marks.items()
-        }
+        return self._settled_marks.done(self._onward)
 
-    def confirmed_in_the_lead(self) -> Iterator[tuple[int, Mapping[ProcessId, int]]]:
+    def confirmed_in_the_lead(self) -> Iterator[tuple[int, SlotMarks]]:
         """Of each join that this gateway leads: its place among those of the system, and what has been confirmed."""
         for place, join in enumerate(self._exported):
             export = self.exports.get(join)
             if export is not None and export.leads:
                 yield place, export.outstanding.confirmed
 
-    def _onward(self, origin: ProcessId, besides: int = -1) -> Iterator[Mapping[ProcessId, int]]:
+    def _onward(self, origin: ProcessId, besides: int = -1) -> Iterator[SlotMarks]:
         """What has been confirmed by each join that the messages of an origin go out by."""
         for join, confirmed in self._confirmed_by.items():
             if join != besides and slot_of(origin) in self._exported[join]:
@@ -234,11 +244,12 @@ class JoinGateway:
     def _confirm_upstream(self, join: int, origins: Collection[ProcessId], out: GatewayOutbox) -> None:
         """Confirm over a join what is finished with here and confirmed by every other join that it goes out by."""
         imports = self.imports[join]
-        levels = {}
-        for origin in origins:
-            onward = [confirmed.get(origin, 0) for confirmed in self._onward(origin, besides=join)]
-            levels[origin] = min([imports.last_finished.get(origin, 0), *onward])
-        imports.confirm(levels, self.exports[join].links_up, out)
+        # Of each slot, the least of the marks: it may be that of a process before the one that is there now.
+        levels = [
+            min([imports.last_finished.of(origin), *(each.of(origin) for each in self._onward(origin, besides=join))])
+            for origin in origins
+        ]
+        imports.confirm(dict(levels), self.exports[join].links_up, out)
 
     def _finish(self, sender: ProcessId, out: GatewayOutbox) -> None:
         """Tell the own system which batches of a sender are finished with, in their order."""
@@ -250,6 +261,8 @@ class JoinGateway:
             finished = queue.popleft()[0]
         if finished:
             out.confirms.append((sender, finished))
+        if not queue and sender not in self._members:
+            del self._unfinished[sender]
 
     # Links
 
@@ -327,7 +340,7 @@ class JoinGateway:
                 continue
             if export is None and isinstance(pdu, FellowConfirm) and pdu.join in self._confirmed_by:
                 # A join of our system that we have no link of; but what came in by ours may have gone out by it.
-                self._confirmed(merge_marks(self._confirmed_by[pdu.join], pdu.marks), out)
+                self._confirmed(self._confirmed_by[pdu.join].update(dict(pdu.marks)), out)
                 continue
             if export is None or imports is None or source not in export.fellows:
                 continue
@@ -363,13 +376,11 @@ class JoinGateway:
 
     def _confirmed(self, news: bool, out: GatewayOutbox) -> None:
         if news:
-            for sender in self._unfinished:
+            for sender in list(self._unfinished):
                 self._finish(sender, out)
             for join, imports in self.imports.items():
                 waiting = [
-                    origin
-                    for origin, seq in imports.last_finished.items()
-                    if seq > imports.last_confirmed.get(origin, 0)
+                    origin for origin, seq in imports.last_finished.items() if seq > imports.last_confirmed.get(origin)
                 ]
                 self._confirm_upstream(join, waiting, out)
 
@@ -389,7 +400,7 @@ class JoinGateway:
 
     def unfinished(self) -> int:
         """Messages that some far side has not confirmed."""
-        return sum(each.messages for export in self.exports.values() for each in export.outstanding.after({}))
+        return sum(each.messages for export in self.exports.values() for each in export.outstanding.after(SlotMarks()))
 
     def invariants(self) -> None:
         for export in self.exports.values():
@@ -412,10 +423,3 @@ def _fellows(plan: JoinPlan, members: Sequence[ProcessId]) -> tuple[ProcessId, .
 def _colleagues(gateways: set[int], members: Sequence[ProcessId], owner: ProcessId) -> tuple[ProcessId, ...]:
     """All other live gateways of the system that take part in any join."""
     return tuple(member for member in members if slot_of(member) in gateways and member != owner)
-
-
-def merge_marks(into: dict[ProcessId, int], marks: Sequence[tuple[ProcessId, int]]) -> bool:
-    """Raise marks to what is newly known. Says whether there was news."""
-    news = {origin: seq for origin, seq in marks if seq > into.get(origin, 0)}
-    into.update(news)
-    return bool(news)

@@ -16,6 +16,7 @@ from msgspec import structs
 from isthmus.core.endpoint import Carried
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, ProcessId, life_of, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Segment
 from isthmus.core.wire.join import (
     NO_EPOCH,
@@ -59,14 +60,14 @@ class Import(Half):
         self.company: tuple[ProcessId, ...] = ()
         self._term = term_of(life_of(owner), 1)
         self._knows_the_past = True
-        self.final: dict[ProcessId, int] = {}
+        self.final = SlotMarks()
         self.total = 0
         self.before_epoch = 0
         self.relayed_to = 0
-        self.last_delivered: dict[ProcessId, int] = {}
-        self.last_broadcast: dict[ProcessId, int] = {}
-        self.last_finished: dict[ProcessId, int] = {}
-        self.last_confirmed: dict[ProcessId, int] = {}
+        self.last_delivered = SlotMarks()
+        self.last_broadcast = SlotMarks()
+        self.last_finished = SlotMarks()
+        self.last_confirmed = SlotMarks()
         self._held: dict[int, Block] = {}
         self._unnumbered: deque[Segment] = deque()
         self._early: list[tuple[LinkId | None, Block]] = []
@@ -103,6 +104,7 @@ class Import(Half):
     def comes_late(self) -> None:
         """This gateway comes when the join runs already: blocks wait until it knows the past and an epoch begins."""
         self._knows_the_past = False
+        self.last_delivered = SlotMarks(late=True)
         self.epoch = self.frozen_for = self._asked_for = NO_EPOCH
 
     def go_on_from(self, recovered: Recovered) -> None:
@@ -110,7 +112,7 @@ class Import(Half):
         imported = self.plan.imported
         done = {origin: seq for origin, seq in recovered.done.items() if slot_of(origin) in imported}
         self.last_delivered.update(done)
-        self.total = sum(self.last_delivered.values())
+        self.total = self.last_delivered.total()
         self.last_finished.update(done)
         self.last_confirmed.update(done)
         self.last_broadcast.update(
@@ -155,7 +157,9 @@ class Import(Half):
         Another link may have brought some of it; but what a link brings has no gap, whoever put it there.
         """
         while self._unnumbered and self.received >= 0 and not self.frozen:
-            fresh = self._unnumbered.popleft().beyond(self.last_delivered).beyond(self.last_broadcast)
+            segment = self._unnumbered.popleft()
+            marks = segment.marks
+            fresh = segment.beyond(self.last_delivered.at(marks)).beyond(self.last_broadcast.at(marks))
             if fresh:
                 self._relay(fresh, out)
 
@@ -243,6 +247,8 @@ class Import(Half):
         news: dict[ProcessId, int] = {}
         while self._unsettled and self._unsettled[0][1] <= self._settled.get(self._unsettled[0][0], 0):
             news.update(self._unsettled.popleft()[2])
+        if not self._unsettled:
+            self._settled.clear()
         self._have_settled(news, out)
         return news
 
@@ -269,12 +275,12 @@ class Import(Half):
     def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
         """Repeat to the far side what may have been lost with an old connection or process."""
         if self.last_confirmed:
-            out.links.append((link, Confirm(sorted(self.last_confirmed.items()))))
+            out.links.append((link, Confirm(self.last_confirmed.items())))
         if self.ready and self.is_broken:
             out.links.append((link, Broken(self.epoch)))
         elif self.ready and not self.frozen:
             if self.epoch.answer:
-                out.links.append((link, Resume(self.epoch, sorted(self.final.items()))))
+                out.links.append((link, Resume(self.epoch, self.final.counted())))
             if self.plan.numbered_imports and self.received > 0:
                 out.links.append((link, Progress(self.epoch, self.received)))
 
@@ -294,6 +300,8 @@ class Import(Half):
         self.fellows = fellows
         for fellow in lost:
             self._reports.pop(fellow, None)
+        unsettled = {sender for sender, _, _ in self._unsettled}
+        self._settled = {sender: number for sender, number in self._settled.items() if sender in unsettled}
         if lost and self.ready and self.is_broken:
             out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
         if self.frozen:
@@ -307,7 +315,7 @@ class Import(Half):
     def on_open(self, link: LinkId, epoch: Epoch, out: GatewayOutbox) -> None:
         """The sending side opens an epoch: see to it that it begins here, or say that it has."""
         if epoch == self.epoch.opened and self.ready and not self.frozen:
-            out.links.append((link, Resume(self.epoch, sorted(self.final.items()))))
+            out.links.append((link, Resume(self.epoch, self.final.counted())))
         elif epoch < max(self.epoch.opened, self.frozen_for):
             # A leader that does not know what its predecessor opened; or its `Open` is late, and it has gone on since.
             out.links.append((link, Behind(max(self.epoch, self.frozen_for))))
@@ -347,7 +355,7 @@ class Import(Half):
         if pdu.epoch >= self.epoch.opened:
             self.frozen_for = max(self.frozen_for, pdu.epoch)
             self.frozen = True
-        handed = sorted(self.last_broadcast.items())
+        handed = self.last_broadcast.items()
         out.to_fellows.append(((source,), FellowFrozen(self.plan.join, pdu.epoch, handed, self._leaving)))
 
     def on_frozen(self, source: ProcessId, pdu: FellowFrozen, out: GatewayOutbox) -> None:
@@ -363,9 +371,9 @@ class Import(Half):
         # everybody has this already.
         there = self.last_delivered if self.plan.causal_system else self.last_finished
         broadcast = [self.last_broadcast.items(), *(report.handed for report in self._reports.values())]
-        if all(there.get(origin, 0) >= seq for marks in broadcast for origin, seq in marks):
+        if all(there.get(origin) >= seq for marks in broadcast for origin, seq in marks):
             epoch = self.frozen_for._replace(answer=self._term)
-            self.begin(epoch, self.last_delivered.items(), self._who_stays() or self.fellows, out)
+            self.begin(epoch, self.last_delivered.counted(), self._who_stays() or self.fellows, out)
             self._tell_begin(self._others(), out)
 
     def _who_stays(self) -> list[ProcessId]:
@@ -383,7 +391,7 @@ class Import(Half):
             out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
 
     def _tell_begin(self, fellows: tuple[ProcessId, ...], out: GatewayOutbox) -> None:
-        final = sorted(self.final.items())
+        final = self.final.counted()
         out.to_fellows.append((fellows, FellowBegin(self.plan.join, self.epoch, final, list(self.company))))
 
     def on_begin(self, pdu: FellowBegin, out: GatewayOutbox) -> None:
@@ -408,15 +416,15 @@ class Import(Half):
         self.epoch = epoch
         self.company = tuple(company)
         self.frozen = self._leaving and self.owner in self.company
-        self.final = dict(final)
+        self.final = SlotMarks(final)
         self._reports.clear()
         self._held.clear()
         self._unnumbered.clear()
-        self.before_epoch = sum(self.final.values())
+        self.before_epoch = self.final.total()
         self.relayed_to = self.received
         self._reported = 0
         # Over every link: whoever leads there and has not opened this epoch is behind, and what it carries is void.
-        resume = Resume(epoch, sorted(self.final.items()))
+        resume = Resume(epoch, self.final.counted())
         out.links.extend((link, resume) for link in self._my_links)
         self._take_early(out)
 
@@ -428,8 +436,8 @@ class Import(Half):
     def catch_up(self, marks: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
         """What our system had delivered when our first view began; we add what we delivered since."""
         before = {origin: seq for origin, seq in marks.items() if self.comes_in(origin)}
-        self.last_delivered = before | self.last_delivered
-        self.total = sum(self.last_delivered.values())
+        self.last_delivered.go_on_from(before.items())
+        self.total = self.last_delivered.total()
         self.relayed_to = self.received
         # Nobody will tell us that these have settled, and whoever could have told the sending side may be gone. But
         # when all members have come as far as our first view, they have them.

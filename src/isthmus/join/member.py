@@ -17,6 +17,7 @@ from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.gateway import UNKNOWN_LINE, GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Segment
 from isthmus.core.wire.join import FellowAck, FellowFrame, FellowPass, FellowPdu, Line, LinkPdu, PassAck, PassFrame
 from isthmus.core.wire.pdu import Pdu
@@ -78,7 +79,7 @@ class Group(Member, Protocol):
     @property
     def past(self) -> Past | None: ...
 
-    def tell_crossed(self, join: int, confirmed: Mapping[ProcessId, int], out: Outbox) -> None: ...
+    def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None: ...
 
     def unfinished(self) -> int: ...
 

@@ -8,9 +8,10 @@ messages are confirmed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from isthmus.core.ids import ProcessId
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Run, Segment, join
 
 
@@ -23,16 +24,16 @@ class Outstanding:
 
     __slots__ = ("_by_origin", "_kept", "confirmed", "final", "last")
 
-    def __init__(self) -> None:
-        self.last: dict[ProcessId, int] = {}
-        self.confirmed: dict[ProcessId, int] = {}
-        self.final: Mapping[ProcessId, int] = {}
+    def __init__(self, *, late: bool = False) -> None:
+        self.last = SlotMarks(late=late)
+        self.confirmed = SlotMarks()
+        self.final = SlotMarks()
         self._kept: deque[Segment] = deque()
         self._by_origin: dict[ProcessId, deque[Segment]] = {}
 
     def add(self, segment: Segment) -> Segment:
         """Messages that were delivered here. Returns them without those that are known already."""
-        segment = segment.following(self.last)
+        segment = segment.following(self.last.at(segment.marks))
         if segment:
             self.last.update(segment.marks)
             self._kept.append(segment)
@@ -52,16 +53,15 @@ class Outstanding:
         self._kept.extendleft(reversed(earlier._kept))
         for origin, found in earlier._by_origin.items():
             self._by_origin.setdefault(origin, deque()).extendleft(reversed(found))
-        self.take_as_delivered(earlier.delivered())
+        self.last.update(dict(earlier.delivered()))
 
     def delivered(self) -> Iterable[tuple[ProcessId, int]]:
         """Of each origin the last message that was delivered here."""
         return self.last.items()
 
-    def take_as_delivered(self, marks: Iterable[tuple[ProcessId, int]]) -> None:
+    def take_as_delivered(self, counted: Iterable[tuple[ProcessId, int]]) -> None:
         """Count the messages up to these marks as delivered, without keeping any: it was before this gateway came."""
-        for origin, seq in marks:
-            self.last.setdefault(origin, seq)
+        self.last.go_on_from(counted)
 
     def has_delivered(self, origin: ProcessId, seq: int) -> bool:
         return self.last.get(origin, -1) >= seq
@@ -86,9 +86,14 @@ class Outstanding:
         """The far side has finished with these. Says whether that was news."""
         news = False
         for origin, seq in marks:
-            if seq > self.confirmed.get(origin, 0):
-                self.confirmed[origin] = seq
+            if not self.is_confirmed(origin, seq):
+                former = self.confirmed.of(origin)[0]
+                self.confirmed.raise_to(origin, seq)
                 news = True
+                if former != origin:
+                    # With it all is confirmed of those that were in its slot before.
+                    for over in [each for each in self._by_origin if self.confirmed.is_over(each)]:
+                        del self._by_origin[over]
                 segments = self._by_origin.get(origin)
                 while segments and segments[0].marks[origin] <= seq:
                     segments.popleft()
@@ -100,11 +105,10 @@ class Outstanding:
         return news
 
     def _is_confirmed(self, segment: Segment) -> bool:
-        confirmed = self.confirmed
-        return all(seq <= confirmed.get(origin, 0) for origin, seq in segment.marks.items())
+        return all(self.is_confirmed(origin, seq) for origin, seq in segment.marks.items())
 
     def is_confirmed(self, origin: ProcessId, seq: int) -> bool:
-        return seq <= self.confirmed.get(origin, 0)
+        return seq <= self.confirmed.get(origin)
 
     def last_number(self) -> int:
         """How many messages beyond `final` have been delivered here, whatever has become of them since.
@@ -112,7 +116,7 @@ class Outstanding:
         Out of a log, where everybody delivers in one order, that is the place of the last one in it. It takes no memory
         of what was confirmed, and so it makes no difference who has heard of a confirmation when.
         """
-        return sum(self.last.values()) - sum(self.final.values())
+        return self.last.total() - self.final.total()
 
     def numbered(self) -> Iterator[tuple[int, Segment]]:
         """What is beyond `final` and not confirmed, in order of delivery, with the place of its first message.
@@ -122,24 +126,27 @@ class Outstanding:
         place = self.last_number() - sum([segment.messages for segment in self._kept]) + 1
         for segment in self._kept:
             for part in segment.along(_itself):
-                rest = part.beyond(self.confirmed).beyond(self.final)
+                rest = self._open(part, self.final)
                 if rest:
                     yield place + part.messages - rest.messages, rest
                 place += part.messages
 
-    def after(self, final: Mapping[ProcessId, int]) -> Iterator[Segment]:
+    def after(self, final: SlotMarks) -> Iterator[Segment]:
         """Everything that is beyond `final` and not confirmed, in order of delivery here."""
         for segment in self._kept:
-            rest = segment.beyond(self.confirmed).beyond(final)
+            rest = self._open(segment, final)
             if rest:
                 yield rest
+
+    def _open(self, segment: Segment, final: SlotMarks) -> Segment:
+        return segment.beyond(self.confirmed.at(segment.marks)).beyond(final.at(segment.marks))
 
     def invariants(self) -> None:
         for segment in self._kept:
             for origin, seq in segment.marks.items():
-                assert seq <= self.last[origin], f"{origin}: {seq} is kept, and {self.last[origin]} was the last"
+                assert seq <= self.last.get(origin), f"{origin}: {seq} is kept, and {self.last.of(origin)} was the last"
         for origin, segments in self._by_origin.items():
-            assert segments[0].marks[origin] > self.confirmed.get(origin, 0), f"{origin}: what is confirmed is kept"
+            assert segments[0].marks[origin] > self.confirmed.get(origin), f"{origin}: what is confirmed is kept"
 
 
 def _itself(origin: ProcessId) -> ProcessId:

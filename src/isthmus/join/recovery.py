@@ -7,16 +7,20 @@ new system, under its old ids, by the first live gateway.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from isthmus.core.ids import ProcessId, slot_of
+from isthmus.core.ids import ProcessId, first_of, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Segment
 
 
 class Recovered(Struct, frozen=True):
-    """What the journals of former lives say. `done` is per origin; `segments` are beyond it, causes before effects."""
+    """What the journals of former lives say. `segments` are beyond `done`, causes before effects.
+
+    `done` is per origin, as `SlotMarks.counted` has it.
+    """
 
     done: dict[ProcessId, int]
     segments: tuple[Segment, ...]
@@ -35,20 +39,19 @@ def merge(journals: Iterable[tuple[Mapping[ProcessId, int], Sequence[Segment]]])
     Each holds the causes of what it holds, or a journal that began before it does. So what one has beyond the others
     may follow all of theirs. Messages of an origin must come without a gap; one that does not was never delivered.
     """
-    done: dict[ProcessId, int] = {}
+    done = SlotMarks()
     found: list[Segment] = []
     for marks, segments in journals:
-        for origin, seq in marks.items():
-            done[origin] = max(seq, done.get(origin, 0))
+        done.merge(marks.items())
         found += segments
-    last = {origin: 0 for segment in found for origin in segment.marks} | done
+    last = done.copy()
     merged: list[Segment] = []
     for segment in found:
-        fresh = segment.following(last)
+        fresh = segment.following({origin: last.get(origin) for origin in segment.marks})
         last.update(fresh.marks)
         if fresh:
             merged.append(fresh)
-    return Recovered(done, tuple(merged))
+    return Recovered(dict(done.counted()), tuple(merged))
 
 
 class Replay:
@@ -80,17 +83,45 @@ class Replay:
 
 
 class SettledMarks:
-    """Which messages every live member of the own system has finished with, by origin."""
+    """Which messages every live member of the own system has finished with, by origin, and which are done.
+
+    `_waiting` is what was delivered, in order; `_settled` how far each sender's batches are. `_finished` are marks that
+    joins had not confirmed when we last looked, origin by origin. `_known` are the streams of which something is done
+    as far as this gateway has seen it; of others it knows at most how many messages there were.
+    """
 
     def __init__(self, done: Mapping[ProcessId, int]) -> None:
-        self.marks: dict[ProcessId, int] = dict(done)
-        self._waiting: dict[ProcessId, deque[tuple[int, Marks]]] = {}
+        self._done = SlotMarks(done.items())
+        self._known = set(map(first_of, done))
+        self._finished: dict[ProcessId, int] = {}
+        self._waiting: deque[tuple[ProcessId, int, Marks]] = deque()
+        self._settled: dict[ProcessId, int] = {}
 
     def delivered(self, sender: ProcessId, number: int, marks: Marks) -> None:
-        self._waiting.setdefault(sender, deque()).append((number, marks))
+        self._waiting.append((sender, number, marks))
 
     def settled(self, sender: ProcessId, number: int) -> None:
-        queue = self._waiting.get(sender)
-        while queue and queue[0][0] <= number:
-            for origin, seq in queue.popleft()[1].items():
-                self.marks[origin] = max(seq, self.marks.get(origin, 0))
+        """In order of delivery, so that a process is not done with before those that were in its slot before."""
+        self._settled[sender] = number
+        while self._waiting and self._waiting[0][1] <= self._settled.get(self._waiting[0][0], 0):
+            self._finished.update(self._waiting.popleft()[2])
+
+    def done(self, onward: Callable[[ProcessId], Iterable[SlotMarks]]) -> dict[ProcessId, int]:
+        """What everybody has finished with and every join onward has confirmed."""
+        for origin, seq in sorted(self._finished.items()):
+            level = min([seq, *(confirmed.get(origin) for confirmed in onward(origin))])
+            if level > self._done.get(origin):
+                self._done.raise_to(origin, level)
+                self._known.add(first_of(origin))
+        self._finished = {origin: seq for origin, seq in self._finished.items() if seq > self._done.get(origin)}
+        return {origin: seq for origin, seq in self._done.counted() if first_of(origin) in self._known}
+
+    def go_on_from(self, counted: Mapping[ProcessId, int]) -> None:
+        """What was delivered before this gateway came. What of it is done others know; it counts all the same."""
+        self._done = SlotMarks(counted.items())
+        self._known.clear()
+
+    def forget_all_but(self, members: Collection[ProcessId]) -> None:
+        """Nothing more will be settled of senders that are gone, once nothing of them is waiting."""
+        kept = {sender for sender, _, _ in self._waiting}.union(members)
+        self._settled = {sender: number for sender, number in self._settled.items() if sender in kept}

@@ -23,6 +23,7 @@ Scenario: TypeAlias = Literal[
     "line",
     "paths",
     "turnover",
+    "returns",
     "striped cuts",
     "fifo cuts",
     "mixed cuts",
@@ -101,6 +102,15 @@ workload = { rate = 10, size = [16, 64], burst = 4, reply = 0.1 }
 network = { delay = { mean = "1ms" } }
 links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
 faults = { crashes = 4, joins = 8, link-cuts = 2 }
+"""
+
+_RETURNS = """
+[simulation]
+duration = "600ms"
+workload = { rate = 40, size = [16, 64], burst = 4 }
+network = { delay = { mean = "1ms" } }
+links = { delay = { mean = "3ms" }, bandwidth = "20Mbit" }
+faults = { crashes = 6, joins = 60, link-cuts = 20 }
 """
 
 _CUTS = """
@@ -258,7 +268,8 @@ def _join(near: str, far: str, order: str) -> str:
 def standard_join(scenario: Scenario) -> Source:
     """Joined systems: two of one kind, or three, as the name says. `mixed` is a FIFO join of causal systems.
 
-    In `turnover` gateways come and go until nobody is left who was there at the beginning. Where it says `cuts`, links
+    In `turnover` gateways come and go until nobody is left who was there at the beginning. In `returns`
+    processes come back soon, while messages of their predecessors are still on their way. Where it says `cuts`, links
     fail and come back under load and nothing else does, so that messages of one origin go by one link after another.
     With `deaths` processes die there instead, so that epochs end while much is under way. In
     `answers` links are quicker than the systems that they join, so that an answer is back before its question is
@@ -276,6 +287,7 @@ def standard_join(scenario: Scenario) -> Source:
         "line": _sites("causal", "causal", "causal", gateways=2) + line + _CRASHES,
         "paths": _sites("fifo", "fifo", "fifo", gateways=2) + triangle + _PATHS + _CRASHES,
         "turnover": _sites("causal", "causal") + causal + _TURNOVER,
+        "returns": _sites("causal", "causal", more=', "p3"', heartbeat="20ms", suspect="200ms") + causal + _RETURNS,
         "striped cuts": _slow_pair("causal") + causal + _CUTS,
         "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),

@@ -29,6 +29,7 @@ from msgspec import Meta, Struct
 
 from isthmus.core.codec import MAX_FRAME
 from isthmus.core.ids import ProcessId
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch, Number
 from isthmus.core.segment import Segment
 from isthmus.join.recovery import Recovered, merge
@@ -62,7 +63,7 @@ class Kept(_Entry, frozen=True, tag="kept"):
 
 
 class Done(_Entry, frozen=True, tag="done"):
-    """Per origin, the last message that this site has nothing more to do with."""
+    """Per origin, the last message that this site has nothing more to do with, as `SlotMarks.counted` has it."""
 
     marks: Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
 
@@ -111,8 +112,9 @@ class Journal:
             self._file.close()
             self._file = self._begin_volume(done)
         current = Path(str(self._file.name))
+        marks = SlotMarks(done.items())
         for path, last in list(self._volumes.items()):
-            if path != current and all(seq <= done.get(origin, 0) for origin, seq in last.items()):
+            if path != current and all(seq <= marks.get(origin) for origin, seq in last.items()):
                 path.unlink(missing_ok=True)
                 del self._volumes[path]
 
@@ -176,7 +178,7 @@ def begin_life(directory: Path, life: int | None = None) -> int:
 
 def read_former(directory: Path, life: int, run: str, system: str) -> Recovered:
     """What the lives before this one have left. A life may have died before it had taken over from the one before."""
-    journals: dict[tuple[int, int, str], tuple[dict[ProcessId, int], list[Segment]]] = {}
+    journals: dict[tuple[int, int, str], tuple[SlotMarks, list[Segment]]] = {}
     for (gateway, earlier, _), path in sorted(_volumes(directory)):
         if earlier >= life:
             continue
@@ -189,13 +191,15 @@ def read_former(directory: Path, life: int, run: str, system: str) -> Recovered:
         if (head.run, head.system) != (run, system):
             reason = f"belongs to {head.system} of run {head.run}, not to {system} of {run}"
             raise JournalUnusable(path, reason, "give every site and run a directory of its own")
-        done, segments = journals.setdefault((earlier, head.since, gateway), ({}, []))
+        done, segments = journals.setdefault((earlier, head.since, gateway), (SlotMarks(), []))
         for entry in entries:
             if isinstance(entry, Kept):
                 segments.append(entry.segment)
             elif isinstance(entry, Done):
-                done.update(entry.marks)
-    return merge(journals[key] for key in sorted(journals))
+                done.merge(entry.marks)
+    return merge(
+        (dict(done.counted()), segments) for _, (done, segments) in sorted(journals.items(), key=lambda item: item[0])
+    )
 
 
 def _volumes(directory: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from isthmus.core.endpoint import Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import MAX_RUN_BYTES, Batch
 from isthmus.core.segment import EMPTY, MAX_SEGMENT_MESSAGES, Segment, portions, segments_of, take, total
 from isthmus.core.wire.daisy import Finished, HowFar
@@ -73,7 +74,7 @@ class DaisyMember:
     past: Past | None = None
     """What is held for gateways that come: none ever does."""
 
-    def tell_crossed(self, join: int, confirmed: Mapping[ProcessId, int], out: Outbox) -> None:
+    def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None:
         """Nobody has to know."""
 
     def __init__(self, process: DaisyProcess, gateways: Collection[int] = ()) -> None:

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
 from isthmus.core.wire.group import AskPast, PastPart
@@ -272,15 +273,15 @@ def _reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreez
 def _broadcasts_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all that was broadcast is delivered."""
     if all(fellow in self._reports for fellow in self._others()):
-        self.begin(self.frozen_for._replace(answer=1), self.last_delivered.items(), self.fellows, out)
+        self.begin(self.frozen_for._replace(answer=1), self.last_delivered.counted(), self.fellows, out)
         self._tell_begin(self._others(), out)
 
 
 @mutant("reports-not-awaited", of=Import._conclude, scenario="striped deaths")
 def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An epoch begins before all gateways have reported."""
-    if all(self.last_delivered.get(origin, 0) >= seq for origin, seq in self.last_broadcast.items()):
-        self.begin(self.frozen_for._replace(answer=1), self.last_delivered.items(), self.fellows, out)
+    if all(self.last_delivered.get(origin) >= seq for origin, seq in self.last_broadcast.items()):
+        self.begin(self.frozen_for._replace(answer=1), self.last_delivered.counted(), self.fellows, out)
         self._tell_begin(self._others(), out)
 
 
@@ -298,6 +299,21 @@ def _past_not_learnt(self: Import, marks: Mapping[ProcessId, int], out: GatewayO
     _catch_up_import(self, {}, out)
 
 
+# Processes that come back
+
+
+@mutant("over-and-forgotten", of=SlotMarks.at, scenario="returns")
+def _over_and_forgotten(self: SlotMarks, origins: Iterable[ProcessId]) -> dict[ProcessId, int]:
+    """The mark of a process is forgotten as soon as its successor has one, and with it that it is over."""
+    return {origin: seq for origin, seq in self.items() if origin in set(origins)}
+
+
+@mutant("former-origins-not-counted", of=SlotMarks.total, scenario="returns")
+def _former_origins_not_counted(self: SlotMarks) -> int:
+    """Numbers of a join are counted from what those processes sent that are there now."""
+    return sum(seq for _, seq in self.items())
+
+
 # Stability across systems
 
 
@@ -305,8 +321,9 @@ def _past_not_learnt(self: Import, marks: Mapping[ProcessId, int], out: GatewayO
 def _settled_when_delivered(self: Import, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
     """A system confirms what only its gateway has delivered."""
     _settled(self, sender, number, out)
-    self.last_finished.update(self.last_delivered)
-    return list(self.last_delivered)
+    delivered = dict(self.last_delivered.items())
+    self.last_finished.update(delivered)
+    return delivered
 
 
 @mutant("finished-at-once", of=JoinGateway._finish, scenario="striped")
@@ -322,7 +339,7 @@ def _finished_at_once(self: JoinGateway, sender: ProcessId, out: GatewayOutbox) 
 def _next_system_is_all(self: JoinGateway, join: int, origins: Iterable[ProcessId], out: GatewayOutbox) -> None:
     """A system confirms what systems behind it lack."""
     imports = self.imports[join]
-    levels = {origin: imports.last_finished.get(origin, 0) for origin in origins}
+    levels = dict(imports.last_finished.of(origin) for origin in origins)
     imports.confirm(levels, self.exports[join].links_up, out)
 
 

@@ -10,13 +10,14 @@ batch of what was waiting, one word on what became safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import deepcopy
 from typing import Self
 
 from isthmus.core.endpoint import Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, life_of, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment, segments_of
 from isthmus.core.wire.group import (
@@ -100,7 +101,8 @@ class GroupMember:
         self.view = View(0, ())
         self.membership = Membership(owner, None, self, self.detector, self.settings.retry_after, self.settings.keepers)
         self._joining = joining
-        # Of each sender, what was delivered here before this process came.
+        # Of each sender, what was delivered here before this process came. Until it knows the past, also of those that
+        # have gone since then.
         self.base: dict[ProcessId, int] = {}
         self.cut: dict[ProcessId, int] = {}
         if not joining:
@@ -439,7 +441,7 @@ class GroupMember:
         # Of a sender that is gone and forgotten everything is stable.
         past.forget(lambda batch: batch.sender not in mine or batch.number <= stable(batch.sender))
 
-    def tell_crossed(self, join: int, confirmed: Mapping[ProcessId, int], out: Outbox) -> None:
+    def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None:
         """At the gateway that leads a join: say what has crossed, once per heartbeat if there is anything new."""
         if self.past is not None and self.view.number and not self.stopped:
             word = self.past.news_of_crossing(self.view.number, join, confirmed)
@@ -675,6 +677,8 @@ class GroupMember:
         """Begin a view in which everything up to `counts` is behind everybody."""
         if self.view.number == 0:
             self.base = dict(counts)
+        elif self.past is None or self.past.complete:
+            self.base = {member: count for member, count in self.base.items() if member in view.members}
         for member in view.members:
             self.base.setdefault(member, 0)
         if self.past is not None:

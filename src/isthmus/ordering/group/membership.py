@@ -222,7 +222,9 @@ class Membership:
         latest = max(promises, key=lambda promise: promise.accepted_ballot)
         if latest.accepted is not None:
             return latest.accepted
-        staying = [member for member in attempt.asked if member not in self.leavers]
+        # One that has come again is not there twice: all that its former self sent lies before what it sends.
+        taken = set(map(slot_of, self.joiners))
+        staying = [member for member in attempt.asked if member not in self.leavers and slot_of(member) not in taken]
         cut = self._cut([promise.received for promise in promises])
         return Proposal(staying + sorted(self.joiners), list(self.view.members), cut)
 

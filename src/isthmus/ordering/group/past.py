@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from isthmus.core.ids import ProcessId, slot_of
+from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.wire.group import AskPast, Crossed, PastPart
 from isthmus.ordering.group.window import Seat
@@ -39,9 +40,9 @@ class Past:
     def __init__(self, seats: Sequence[Seat], *, complete: bool) -> None:
         self.complete = complete
         self.seats = seats
-        self._crossed: list[dict[ProcessId, int]] = [{} for _ in seats]
+        self._crossed = [SlotMarks() for _ in seats]
         self._repeats: list[dict[ProcessId, int]] = [{} for _ in seats]
-        self.marks: dict[ProcessId, int] = {}
+        self.marks = SlotMarks(late=not complete)
         self.held: deque[Batch] = deque()
         self.inherited: Sequence[Batch] = ()
         self.marks_before: list[tuple[ProcessId, int]] = []
@@ -64,7 +65,7 @@ class Past:
     def _has_crossed(self, batch: Batch) -> bool:
         """Of a sender's own messages its stability says so: gateways confirm them when they have crossed."""
         return all(
-            crossed.get(origin, 0) >= seq
+            crossed.get(origin) >= seq
             for seat, crossed in zip(self.seats, self._crossed, strict=True)
             for origin, seq in batch.segment.marks.items()
             if origin != batch.sender and slot_of(origin) in seat.exported
@@ -72,25 +73,23 @@ class Past:
 
     def learn_crossed(self, word: Crossed) -> None:
         if word.join < len(self._crossed):
-            crossed = self._crossed[word.join]
-            crossed.update([(origin, seq) for origin, seq in word.marks if seq > crossed.get(origin, 0)])
+            self._crossed[word.join].update(dict(word.marks))
 
-    def news_of_crossing(self, view: int, join: int, confirmed: Mapping[ProcessId, int]) -> Crossed | None:
+    def news_of_crossing(self, view: int, join: int, confirmed: SlotMarks) -> Crossed | None:
         """At a gateway: what the others are to be told. Each mark is said several times, as words get lost."""
         crossed, repeats = self._crossed[join], self._repeats[join]
-        fresh = {origin: seq for origin, seq in confirmed.items() if seq > crossed.get(origin, 0)}
-        crossed.update(fresh)
-        repeats.update(dict.fromkeys(fresh, SAID_AGAIN))
-        if not repeats:
-            return None
-        word = Crossed(view, join, [(origin, crossed[origin]) for origin in repeats])
-        self._repeats[join] = {origin: left - 1 for origin, left in repeats.items() if left > 1}
-        return word
+        for origin, seq in confirmed.items():
+            if crossed.raise_to(origin, seq):
+                repeats[origin] = SAID_AGAIN
+        marks = [mark for mark in crossed.items() if mark[0] in repeats]
+        # Of an origin that is over nothing has to be said: the mark of the one that came after it says it all.
+        self._repeats[join] = {origin: repeats[origin] - 1 for origin, _ in marks if repeats[origin] > 1}
+        return Crossed(view, join, marks) if marks else None
 
     def enter_view(self) -> None:
         """A view begins, and everybody in it has delivered the same so far. What was asked for in the last is void."""
-        self.marks_before = sorted(self.marks.items())
-        self._repeats = [dict.fromkeys(crossed, SAID_AGAIN) for crossed in self._crossed]
+        self.marks_before = self.marks.counted()
+        self._repeats = [{origin: SAID_AGAIN for origin, _ in crossed.items()} for crossed in self._crossed]
         self._to_tell = None
         self._earlier.clear()
 
@@ -136,12 +135,11 @@ class Past:
         self._unanswered = 0
         if not part.place:
             self.marks_before = part.marks
-        for origin, seq in part.marks:
-            self.marks[origin] = max(seq, self.marks.get(origin, 0))
         self._earlier += part.batches
         if len(self._earlier) < part.total:
             return False
         # Of what was told in a later view than our first, we have delivered the end ourselves.
+        self.marks.go_on_from(self.marks_before)
         self.inherited = [each for each in self._earlier if each.number <= base.get(each.sender, each.number)]
         self.held = deque(chain(self.inherited, self.held))
         self._earlier = []
