@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.endpoint import Outbox
-from isthmus.core.ids import MILLISECOND
+from isthmus.core.freeze import freeze
+from isthmus.core.ids import MILLISECOND, incarnation_of
 from isthmus.core.wire.join import FellowAck, FellowBroken, FellowFrame, FellowPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.join.member import WORDS
@@ -97,6 +98,29 @@ def test_a_view_leaves_the_channels_of_those_who_stay_as_they_are() -> None:
     channels.send([(B, word(2))], 0, out)
     assert out.sends == [((B,), FellowFrame(2, [word(2)])), ((B,), FellowAck(1, 1))]
     assert channels.accept(B, FellowFrame(1, [word(9)])) == []
+
+
+def test_one_that_speaks_before_its_view_has_come_here_is_heard_on_after_the_view_before_that() -> None:
+    """It is in view 3, we are in view 1, and both views come one after the other."""
+    channels = PeerChannels(WORDS, RETRY_AFTER)
+    again = incarnation_of(B, 1)
+    assert channels.accept(again, FellowFrame(1, [word(1)])) == [word(1)]
+    channels.keep_only((A, B))
+    channels.keep_only((A, again))
+    assert channels.accept(again, FellowFrame(2, [word(2)])) == [word(2)]
+
+
+def test_channels_of_those_that_came_back_do_not_pile_up() -> None:
+    channels, out = PeerChannels(WORDS, RETRY_AFTER), Outbox()
+    sizes = set()
+    for life in range(1, 9):
+        again = incarnation_of(B, life)
+        channels.keep_only((A, again))
+        channels.accept(again, FellowFrame(1, [word(1)]))
+        channels.send([(again, word(1))], 0, out)
+        channels.keep_only((A,))
+        sizes.add(str(freeze(channels)).count("Incoming"))
+    assert len(sizes) == 1, sizes
 
 
 def test_an_acknowledgement_of_a_stranger_is_ignored() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from isthmus.core.endpoint import Outbox
-from isthmus.core.ids import Nanos, ProcessId
+from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.wire.clusters import HopAck, HopFrame
 from isthmus.core.wire.join import FellowAck, FellowFrame, PassAck, PassFrame
 from isthmus.ordering.group.channel import Incoming, Outgoing
@@ -109,10 +109,17 @@ class PeerChannels(Generic[Item, Frame]):
         return self._due
 
     def keep_only(self, peers: Sequence[ProcessId]) -> None:
-        """Forget everybody else: who is gone will not come back under its id."""
-        for gone in [peer for peer in {*self._to, *self._from} if peer not in peers]:
-            for channels in (self._to, self._from, self._open, self._unacknowledged):
-                channels.pop(gone, None)
+        """Forget everybody else: who is gone will not come back under its id.
+
+        But one that is not there may be about to come, and have spoken to us from a view that is ahead of ours. What it
+        has said it will not say again, so how far that was is forgotten only when a later one is in its place.
+        """
+        places = {slot_of(peer): peer for peer in peers}
+        for absent in [peer for peer in {*self._to, *self._from} if peer not in peers]:
+            for channels in (self._to, self._open, self._unacknowledged):
+                channels.pop(absent, None)
+            if absent < places.get(slot_of(absent), absent):
+                self._from.pop(absent, None)
 
     def unacknowledged(self) -> dict[ProcessId, int]:
         """How many frames each peer has not acknowledged, of those that lack some."""

@@ -762,6 +762,7 @@ class GroupMember:
         if self.view.number == 0 or self.stopped:
             return
         assert self.id in self.view.members, f"view {self.view} is not this process's"
+        assert len(set(map(slot_of, self.view.members))) == len(self.view.members), f"somebody is in {self.view} twice"
         self.window.invariants()
         assert self._own_safe <= self.outgoing.sent, "safe beyond what was sent"
         for sender, stream in self.incoming.items():
