@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from isthmus.core.ids import SLOT_BITS, incarnation_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Run, Segment
 from isthmus.join.outgoing import Outstanding
@@ -273,3 +274,29 @@ def test_the_past_finds_its_place_when_the_present_is_confirmed_already(confirme
     assert opened(outstanding.after(NOTHING)) == unconfirmed
     assert list(outstanding.find([(1, confirmed + 1, 7 - confirmed)])) == unconfirmed
     assert dict(outstanding.delivered()) == {1: 7}
+
+
+# Origins that come back
+
+
+@given(st.lists(st.integers(0, 3), max_size=16), st.data())
+def test_what_is_open_is_the_same_as_if_no_origin_was_ever_forgotten(senders: list[int], data: st.DataObject) -> None:
+    """Two slots; now and then the process in one is replaced. What the far side has is a part from the beginning."""
+    origins, everything = [incarnation_of(1, 0), incarnation_of(2, 0)], list[tuple[int, int]]()
+    for sender in senders:
+        slot, returns = divmod(sender, 2)
+        origins[slot] += returns << SLOT_BITS
+        everything.append((origins[slot], 1 + sum(origin == origins[slot] for origin, _ in everything)))
+    delivered, confirmed, final = (data.draw(st.integers(0, len(everything)), label=label) for label in "dcf")
+    outstanding = Outstanding()
+    for each in everything[:delivered]:
+        outstanding.add(segment([each]))
+    outstanding.confirm(SlotMarks(everything[:confirmed]).items())
+    outstanding.final = SlotMarks(SlotMarks(everything[:final]).counted())
+    outstanding.invariants()
+
+    open_yet = [message(*each) for each in everything[max(confirmed, final) : delivered]]
+    assert opened(outstanding.after(outstanding.final)) == open_yet
+    assert list(outstanding.find([(origin, seq, 1) for origin, seq, _ in open_yet])) == open_yet
+    assert outstanding.last_number() == delivered - final
+    assert not any(outstanding.add(segment([each])) for each in everything[:delivered]), "late repeats"
