@@ -305,6 +305,15 @@ def test_all_that_went_by_the_link_of_the_overdue_number_goes_by_another() -> No
     assert alone.placed() == [(1, 1, 1), (1, 2, 1)]
 
 
+def test_what_is_overdue_and_then_lost_goes_by_another_link_once() -> None:
+    alone = one_under_way()
+    alone.share.wake(alone.share.deadline() or 0)
+    alone.relink(1)
+    for _ in range(3):
+        alone.share.ready(1, KNOWN, SECOND)
+    assert alone.placed() == [(1, 1, 1)]
+
+
 def test_patience_doubles_each_time_and_is_back_when_something_arrives() -> None:
     alone = one_under_way(1)
     patience = FIRST_PATIENCE
