@@ -596,6 +596,28 @@ def test_a_new_epoch_numbers_anew_and_has_the_whole_window() -> None:
             assert WINDOW <= sum(parcel.segment.messages for parcel in parcels) < WINDOW + BLOCK_MESSAGES
 
 
+def test_a_new_epoch_has_nothing_to_do_with_what_the_old_one_lost() -> None:
+    alone = Alone("striped", (10, 11))
+    alone.share.ready(0, line(), 0)
+    alone.deliver_some(1)
+    alone.relink(1)
+    alone.parcels()
+    alone.share.begin(Start((), {}, (1,), leading=True), 0)
+    alone.share.ready(1, line(), 0)
+    assert alone.parcels() == []
+
+
+def test_a_new_epoch_out_of_a_log_places_nothing_twice_when_its_first_link_comes() -> None:
+    with small_bounds():
+        alone = Alone("counted", (10,))
+        alone.deliver_some(2 * WINDOW)
+        alone.share.progress(WINDOW, 0)
+        alone.parcels()
+        alone.share.begin(Start((), {}, (), leading=True), 0)
+        alone.relink(0)
+        assert [first for _, first, _ in alone.placed()] == list(range(1, WINDOW + 1, STRIPE))
+
+
 # Blocks
 
 
