@@ -340,7 +340,7 @@ def test_unsafe_excuses_no_broken_structure() -> None:
         (changed("gateways = 2", ""), "joins[0].between[1]", "valencia has no gateway to join it by"),
         (changed("links = 3", "links = 0"), "joins[0].links", "must be from 1"),
         (changed("links = 3", 'links = "many"'), "joins[0].links", 'must be a number or "auto"'),
-        (changed("links = 3", "links = 7"), "joins[0].links", "make only 6 pairs"),
+        (changed("links = 3", "links = 1025"), "joins[0].links", "more than any line needs"),
         (changed("links = 3", "links = 1"), "joins[0].links", "the transfer sets need 2 links, not 1"),
         (changed("g1 = [", "g9 = ["), "joins[0].transfer-sets.g9", 'madrid has no gateway "g9"'),
         (changed('g1 = ["p1"]', 'g1 = ["p1", "p9"]'), "joins[0].transfer-sets.g1[1]", 'madrid has no process "p9"'),

@@ -238,3 +238,10 @@ def test_the_simulation_table_is_read_in_full() -> None:
     assert faults.swarm
     assert two().simulation == Simulation()
     assert two().simulation.links.delay == Fixed(25 * MILLISECOND)
+
+
+def test_where_there_are_more_links_than_pairs_of_gateways_a_pair_has_several() -> None:
+    topology = two(gateways=(1, 2), join="links = 5")
+    found = ends(topology)
+    assert len(found) == 5
+    assert sorted(found.count(pair) for pair in set(found)) == [2, 3]

@@ -12,6 +12,7 @@ unchanged in chains, stars and trees.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, cycle, islice
 from math import lcm
 
 from msgspec import Struct
@@ -42,18 +43,18 @@ def links(topology: Topology, join_index: int, count: int | None = None) -> tupl
     """The links of one join. `count` is the planner's answer to `links = "auto"`.
 
     First come the links that sets or paths name; the rest takes the gateways of both sides in turn, so that the load is
-    even. With no number given there are as many links as the larger side has gateways.
+    even. Where there are more links than pairs of gateways, a pair has several. With no number given there are as many
+    links as the larger side has gateways.
     """
     join = topology.joins[join_index]
     near, far = topology.system(join.between[0]), topology.system(join.between[1])
     pairs = named_pairs(topology, join_index)
     wanted = count if count is not None else join.links if isinstance(join.links, int) else join.planned
     wanted = wanted or len(pairs) or max(len(near.gateways), len(far.gateways))
-    for pair in _pairs_in_turn(near, far):
-        if len(pairs) >= wanted:
-            break
-        pairs.setdefault(pair)
-    return tuple(Link(join=join_index, near=start, far=end) for start, end in pairs)
+    in_turn = tuple(_pairs_in_turn(near, far))
+    further = [pair for pair in in_turn if pair not in pairs]
+    wires = islice(chain(pairs, further, cycle(in_turn)), wanted)
+    return tuple(Link(join=join_index, near=start, far=end) for start, end in wires)
 
 
 def named_pairs(topology: Topology, join_index: int) -> dict[tuple[ProcessName, ProcessName], None]:

@@ -10,19 +10,22 @@ from isthmus.core.ids import MILLISECOND
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from isthmus.lab.benchmarks.wan import Figure
+    from isthmus.lab.benchmarks.wan import Figure, LoadedLatency
 
 
 def bench(output: OutputOption = Output.HUMAN) -> tuple[Any, int]:
     """What parallel links carry between two sites over emulated lines, beside one link and beside the lines' rate."""
     from isthmus.lab.benchmarks import wan
+    from isthmus.runtime.loop import run
 
     figures = list(tracked(wan.measure(), wan.count(), "two sites over emulated lines"))
     alone = [figure for figure in figures if figure.latency is not None]
     compared = [figure for figure in figures if figure.share is not None and figure.links == wan.COMPARED]
     plain = figures[-1]
+    loaded = [*run(wan.latencies(wan.LINE)), *run(wan.latencies(wan.FAST_LINE, (0.5,)))]
     if output is Output.HUMAN:
         out.print(_links_table(alone, figures))
+        out.print(_loads_table(loaded))
         out.print(_shares_table(compared, figures))
         out.print(
             f"plain loopback, one join, one link, messages of {plain.size} B, causal, striped: "
@@ -31,7 +34,7 @@ def bench(output: OutputOption = Output.HUMAN) -> tuple[Any, int]:
         cores = " / ".join(f"{core:.2f}" for core in plain.cores[:2])
         out.print(f"  (cores taken by the near and the far site: {cores}; neither waits for a line)")
     speed_ups = {figure.links: wan.speed_up(figure, figures) for figure in alone}
-    return {"line": str(wan.LINE), "figures": figures, "speed_up": speed_ups}, HOLDS
+    return {"line": str(wan.LINE), "figures": figures, "speed_up": speed_ups, "latencies": loaded}, HOLDS
 
 
 def _links_table(alone: list[Figure], figures: list[Figure]) -> Table:
@@ -53,6 +56,17 @@ def _links_table(alone: list[Figure], figures: list[Figure]) -> Table:
             _megabytes(figure),
             " / ".join(f"{core:.2f}" for core in figure.cores),
         )
+    return listing
+
+
+def _loads_table(loaded: list[LoadedLatency]) -> Table:
+    from isthmus.lab.benchmarks.wan import MOST_LINKS
+
+    listing = table(f"{MOST_LINKS} links, striped: from send to delivery", "line", "load", "messages/s", "p50", "p99")
+    for each in loaded:
+        latency = each.latency
+        rate, p50, p99 = f"{latency.messages_per_second:,.0f}", f"{latency.p50:.1f} ms", f"{latency.p99:.1f} ms"
+        listing.add_row(each.line, f"{each.load:.0%}", rate, p50, p99)
     return listing
 
 

@@ -29,6 +29,9 @@ SMALL = 100
 WARM_UP = 2.5
 SECONDS = 7.0
 LATENCY_SECONDS = 3.0
+MOST_LINKS = 8
+LOADS = (0.01, 0.05, 0.25, 0.5, 0.8)
+FAST_LINE = LinkQuality(delay=25 * MILLISECOND, rate=100_000_000)
 WINDOW_PER_LINK = 4 << 20
 """Bytes that a sender may have on their way, per link: several times rate × (round trip + what stability takes)."""
 
@@ -42,11 +45,19 @@ async def _let_pass(sites: JoinedSites, what: str, seconds: float) -> None:
 
 
 class Latency(Struct, frozen=True):
-    """Milliseconds from `send` at the near site to delivery at the far one, at a quarter of what the lines carry."""
+    """Milliseconds from `send` at the near site to delivery at the far one, at a part of what the lines carry."""
 
     messages_per_second: float
     p50: float
     p99: float
+
+
+class LoadedLatency(Struct, frozen=True):
+    """The same over eight links, striped, with the part of the lines' rate that is sent."""
+
+    line: str
+    load: float
+    latency: Latency
 
 
 class Figure(Struct, frozen=True):
@@ -77,6 +88,18 @@ def measure(seconds: float = SECONDS) -> Iterator[Figure]:
     yield run(wan("striped", COMPARED, senders=COMPARED, seconds=seconds))
     yield run(wan("transfer-sets", COMPARED, senders=COMPARED, seconds=seconds))
     yield run(loopback(seconds))
+
+
+async def latencies(line: LinkQuality, loads: Sequence[float] = LOADS) -> list[LoadedLatency]:
+    """How long messages take over eight such lines, from nearly nothing to nearly all that they carry."""
+    layout = Layout(processes=(1, 1), gateways=gateways_for(MOST_LINKS), links=MOST_LINKS, line=line)
+    settings = {"window_messages": 1 << 17, "window_bytes": WINDOW_PER_LINK * MOST_LINKS}
+    assert line.rate is not None
+    capacity = line.rate * MOST_LINKS / 8 / SIZE
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
+        async with JoinedSites(layout, Path(directory), run="bench", settings=settings) as sites:
+            await sites.linked()
+            return [LoadedLatency(str(line), load, await _latency(sites, capacity * load, SIZE)) for load in loads]
 
 
 def gateways_for(links: int) -> tuple[int, int]:
