@@ -108,7 +108,7 @@ def test_what_does_not_fit_a_frame_is_not_encoded() -> None:
         msgspec.msgpack.encode(("ack", -1, 0, 0)),
         msgspec.msgpack.encode(("ack", MAX_NUMBER + 1, 0, 0)),
         msgspec.msgpack.encode(("ack", 1, 2)),
-        msgspec.msgpack.encode(("ack", 1, 2, 3, 4)),
+        msgspec.msgpack.encode(("ack", 1, 2, 3, 4, 5)),
         msgspec.msgpack.encode(("ack", 1.5, 2, 3)),
         msgspec.msgpack.encode(("ack", "1", 2, 3)),
         msgspec.msgpack.encode(("nonsense", 1)),

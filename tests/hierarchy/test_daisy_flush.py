@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random import Random
+from collections import deque
 from typing import TypeAlias
 
 import pytest
@@ -19,11 +19,12 @@ from isthmus.core.wire.daisy import DaisyFrame, SeatReport, SeatState, Settled, 
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.flush import agree, by_clock
 from isthmus.hierarchy.daisy.options import DaisyTable
-from isthmus.hierarchy.daisy.pieces import MAX_BYTES, Pieces, cut
+from isthmus.hierarchy.daisy.pieces import Told, cut
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.record import GroupRecord, pack, pack_runs, unpack
-from isthmus.hierarchy.daisy.servers import ServersGroup
+from isthmus.hierarchy.daisy.servers import SeatPdu, ServersGroup
 from isthmus.hierarchy.daisy.tree import NONE, tree_of
+from isthmus.ordering.group.patience import FRAME_BYTES
 from isthmus.ordering.group.window import GroupSettings
 
 SEATS = 3
@@ -228,31 +229,47 @@ def test_two_servers_that_are_new_at_once_find_each_other() -> None:
     assert (first.installed, second.installed) == (True, True)
 
 
-@given(st.integers(0, 5), st.integers(0, 5), st.booleans(), st.booleans(), st.randoms())
-def test_a_state_comes_in_pieces_in_any_order_and_more_than_once(
-    entries: int, above: int, knows_above: bool, asks: bool, random: Random
-) -> None:
-    large = [Clocked(1, seq, bytes(MAX_BYTES // 2 + 1), (0,), seq) for seq in range(1, entries + above + 1)]
-    state = SeatState([(2, 0), (1, 1)], True, large[:entries], large[entries:] if knows_above else None, asks)
+@given(st.integers(0, 5), st.integers(0, 5), st.booleans())
+def test_a_state_comes_in_pieces_and_is_known_with_the_last(entries: int, above: int, knows_above: bool) -> None:
+    large = [Clocked(1, seq, bytes(FRAME_BYTES // 2 + 1), (0,), seq) for seq in range(1, entries + above + 1)]
+    state = SeatState([(2, 0), (1, 1)], True, large[:entries], large[entries:] if knows_above else None, False)
     pieces = cut(state)
-    assert sum(piece.asks for piece in pieces) == asks
-    lists = [*pieces, *pieces]
-    random.shuffle(lists)
-    collected = Pieces()
-    whole = [done for piece in lists if (done := collected.add(0, piece)) is not None]
-    assert whole
-    for each in whole:
-        assert (each.holders, each.entries, each.above) == (state.holders, state.entries, state.above)
-    assert all(len(body_of(DaisyFrame(0, 0, piece))) <= 2 * MAX_BYTES for piece in pieces)
+    told = Told()
+    for number, piece in enumerate(pieces):
+        assert not (told.has_entries and told.has_above)
+        assert piece.piece == told.pieces == number
+        assert len(body_of(DaisyFrame(0, 0, piece))) <= 2 * FRAME_BYTES
+        told.add(piece)
+        assert told.has_entries is (number + 1 >= pieces[0].pieces)
+    assert (told.entries, told.above) == (state.entries, state.above or [])
+    assert told.has_above is knows_above
 
 
-def test_pieces_of_a_state_that_was_told_anew_are_not_mixed() -> None:
-    large = [Clocked(1, seq, bytes(MAX_BYTES), (0,), seq) for seq in (1, 2)]
-    old, new = (
-        SeatState([(2, 0), (1, 1)], True, large, None, False),
-        SeatState([(2, 0), (2, 1)], True, large, None, False),
+def test_servers_ask_each_other_for_one_piece_after_the_other() -> None:
+    """So there is one of them on a line at a time, and however long it takes few of them are there twice."""
+    settings = GroupSettings()
+    kept = [Clocked(0, seq, bytes(FRAME_BYTES), (0, 1, 2, 3), seq) for seq in range(1, 6)]
+    tells, asks = (
+        ServersGroup(process, PAIRS, PAIRS.groups[0], seat, 2, entries, settings, 0)
+        for seat, process, entries in ((0, 1, kept), (1, 3, ()))
     )
-    collected = Pieces()
-    assert collected.add(0, cut(old)[0]) is None
-    assert collected.add(0, cut(new)[1]) is None
-    assert collected.add(0, cut(new)[0]) is not None
+    pieces = 0
+    way = 10 * settings.heartbeat
+    line: deque[tuple[int, ServersGroup, ServersGroup, SeatPdu]] = deque()
+    for now in range(0, 100 * way, settings.heartbeat):
+        while line and line[0][0] <= now:
+            _, group, other, word = line.popleft()
+            other.receive(group.id, word, now)
+        for group, other in ((tells, asks), (asks, tells)):
+            group.wake(now)
+            if group.unvouched:
+                group.vouched(now)
+            words = [word for destinations, word in group.sends if other.id in destinations]
+            pieces += sum(isinstance(word, SeatState) and bool(word.entries) for word in words)
+            line.extend((now + way, group, other, word) for word in words)
+            group.sends.clear()
+        if tells.installed and asks.installed:
+            break
+    assert (tells.installed, asks.installed) == (True, True)
+    assert asks.record.kept.keys() == {run.id for run in kept}
+    assert pieces <= len(kept) + 8

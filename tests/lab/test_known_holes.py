@@ -15,10 +15,12 @@ MENDED = (
     "epoch-livelock-fifo",
     "epoch-livelock-sets",
     "epoch-livelock-striped",
+    "flush-swamps-lines",
     "gateway-without-a-join",
     "last-gateway-replaced",
     "leaders-duel",
     "leaders-duel-at-once",
+    "repeats-swamp-lines",
 )
 
 QUORUM = Hole("a.toml", (1, 2), ("agreement", "stuck"), "lost-quorum", "It stands still.")

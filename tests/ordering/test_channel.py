@@ -126,7 +126,50 @@ def test_a_gap_that_shows_is_filled_at_once_and_not_again_at_every_sign_of_it() 
     now = RETRY // 2
     assert numbers(outgoing.acknowledge(1, 2, 5, now)) == [3, 4], "5 was seen, 3 and 4 are missing"
     assert outgoing.acknowledge(1, 2, 5, now + 1) == []
-    assert numbers(outgoing.acknowledge(1, 2, 5, now + RETRY)) == [3, 4]
+    assert outgoing.acknowledge(1, 2, 5, now + RETRY - 1) == []
+    assert numbers(dict(outgoing.overdue(now + RETRY))[1]) == [3, 4, 5], "there was no news for too long"
+
+
+def test_what_was_sent_again_is_sent_again_only_when_something_has_come_that_left_after_it() -> None:
+    outgoing = sent(5)
+    assert numbers(outgoing.acknowledge(1, 2, 5, RETRY)) == [3, 4]
+    assert outgoing.rounds == 1, "what the next heartbeat says"
+    now = RETRY + RETRY // 2
+    assert outgoing.acknowledge(1, 2, 6, now, 0) == [], "this answers an earlier heartbeat: the copies may be queued"
+    assert numbers(outgoing.acknowledge(1, 2, 6, now, 1)) == [3, 4, 5], "this one a later heartbeat: they are lost"
+    for number in (6, 7):
+        outgoing.append(batch(number), now)
+    now += RETRY // 2
+    assert outgoing.acknowledge(1, 2, 6, now, 1) == []
+    assert numbers(outgoing.acknowledge(1, 2, 7, now)) == [3, 4, 5, 6], "a batch has come that left after them"
+
+
+def test_a_gap_behind_what_was_sent_again_is_filled_at_once() -> None:
+    outgoing = sent(9)
+    assert numbers(outgoing.acknowledge(1, 0, 2, RETRY)) == [1]
+    assert numbers(outgoing.acknowledge(1, 4, 6, RETRY + RETRY // 4)) == [5]
+
+
+@given(st.integers(1, 60), st.integers(1, 8 * RETRY))
+def test_a_slow_line_is_never_swamped(count: int, time_of_one: int) -> None:
+    """A FIFO line that loses nothing and takes its time for each batch: hardly any goes over it twice."""
+    outgoing: Outgoing[Batch] = Outgoing((1,), RETRY, 0)
+    incoming: Incoming[Batch] = Incoming()
+    line = [batch(number) for number in range(1, count + 1)]
+    for each in line:
+        outgoing.append(each, 0)
+    now = carried = 0
+    leaves_at = time_of_one
+    while line:
+        now = min(leaves_at, now + RETRY // 2)
+        if now == leaves_at:
+            incoming.accept(line.pop(0))
+            carried += 1
+            line += outgoing.acknowledge(1, incoming.received, incoming.seen, now)
+            leaves_at = now + time_of_one
+        line += [each for _, again in outgoing.overdue(now) for each in again]
+    assert incoming.received == count
+    assert carried <= count + 6 * RESEND_AT_ONCE
 
 
 def test_a_receiver_that_lacks_much_gets_it_bit_by_bit() -> None:
@@ -153,13 +196,17 @@ def test_retries_to_a_silent_receiver_become_rare_but_never_stop() -> None:
     assert outgoing.acknowledge(2, 0, 0, 200 * RETRY) == []
 
 
-def test_a_sign_of_life_makes_retries_quick_again() -> None:
+def test_signs_of_life_make_retries_quicker_again() -> None:
     outgoing = sent(2)
     outgoing.acknowledge(1, 2, 2, 0)
     for now in (RETRY, 3 * RETRY, 7 * RETRY):
         assert outgoing.overdue(now)
-    outgoing.acknowledge(2, 1, 1, 8 * RETRY)
-    assert [(receiver, numbers(again)) for receiver, again in outgoing.overdue(9 * RETRY)] == [(2, [2])]
+    for number in (3, 4):
+        outgoing.append(batch(number), 8 * RETRY)
+    for received, now, pause in ((1, 8 * RETRY, 8), (2, 9 * RETRY, 4), (3, 10 * RETRY, 2)):
+        outgoing.acknowledge(2, received, received, now)
+        assert outgoing.due(outgoing.peers[2]) == now + pause * RETRY
+    assert numbers(dict(outgoing.overdue(12 * RETRY))[2]) == [4]
 
 
 def test_an_acknowledgement_of_what_was_never_sent_is_ignored() -> None:

@@ -6,7 +6,8 @@ from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
 from isthmus.core.wire.group import AskPast, Crossed, PastPart
-from isthmus.ordering.group.past import PART_BYTES, SAID_AGAIN, Past
+from isthmus.ordering.group.past import ASKED_AGAIN, SAID_AGAIN, Past
+from isthmus.ordering.group.patience import FRAME_BYTES
 from isthmus.ordering.group.stability import Stability
 from isthmus.ordering.group.window import Seat
 
@@ -82,11 +83,11 @@ def test_a_gateway_says_several_times_what_has_crossed_and_again_in_a_new_view()
 def told(knows: Past, comes: Past, base: dict[int, int], cut: dict[int, int] | None = None) -> int:
     """One tells another everything; returns in how many parts."""
     parts = 0
-    teller, ask = comes.ask(3, [7])
+    teller, ask = comes.ask(3, [7], {})
     while not comes.complete:
         parts += 1
         comes.hear(teller, knows.tell(ask, cut or {}), base)
-        ask = comes.ask_on(3)
+        ask = comes.ask_on(3, {})
     return parts
 
 
@@ -106,7 +107,7 @@ def test_who_comes_is_told_what_is_held_and_how_far_everything_has_come() -> Non
 
 def test_a_long_past_comes_in_parts() -> None:
     knows, comes = Past([SEAT], complete=True), Past([SEAT], complete=False)
-    knows.delivered([batch(0, number, size=PART_BYTES // 2) for number in range(1, 6)])
+    knows.delivered([batch(0, number, size=FRAME_BYTES // 2) for number in range(1, 6)])
     knows.enter_view()
     assert told(knows, comes, {0: 5}) == 3
     assert held(comes) == held(knows)
@@ -115,22 +116,31 @@ def test_a_long_past_comes_in_parts() -> None:
 def test_parts_of_two_that_know_are_never_mixed() -> None:
     """They have delivered in different orders."""
     comes = Past([SEAT], complete=False)
-    first, _ = comes.ask(3, [7, 8])
-    comes.hear(first, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(0, 1)]), {})
-    assert not comes.hear(15 - first, PastPart(3, 1, 2, [], [batch(0, 1)]), {}), "nobody asked this one"
-    for _ in range(SAID_AGAIN):
-        assert comes.ask(3, [7, 8]) == (first, AskPast(3, 1)), "it has answered before: go on with it"
-    assert comes.ask(3, [7, 8]) == (15 - first, AskPast(3, 0)), "it is gone: another one, from the beginning"
-    assert comes.hear(15 - first, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(1, 1), batch(0, 1)]), {})
+    assert comes.ask(3, [7, 8], {}) == (8, AskPast(3, 0))
+    comes.hear(8, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(0, 1)]), {})
+    assert not comes.hear(7, PastPart(3, 1, 2, [], [batch(0, 1)]), {}), "nobody asked this one"
+    for _ in range(ASKED_AGAIN):
+        assert comes.ask(3, [7, 8], {}) == (8, AskPast(3, 1)), "it has answered before: go on with it"
+    assert comes.ask(3, [7, 8], {}) == (7, AskPast(3, 0)), "it is gone: another one, from the beginning"
+    assert comes.hear(7, PastPart(3, 0, 2, [(0, 1), (1, 1)], [batch(1, 1), batch(0, 1)]), {})
     assert held(comes) == [(1, 1), (0, 1)]
+
+
+def test_the_first_part_is_taken_from_anybody() -> None:
+    comes = Past([SEAT], complete=False)
+    asked = [comes.ask(3, [7, 8], {})[0] for _ in range(3)]
+    assert asked == [8, 7, 8]
+    assert comes.hear(7, PastPart(3, 0, 2, [(0, 1)], [batch(0, 1)]), {}), "its answer took longer than others to ask"
+    assert comes.ask_on(3, {7: 4}) == AskPast(3, 1, 4)
+    assert not comes.hear(8, PastPart(3, 1, 2, [], [batch(0, 1)]), {}), "it has another order"
 
 
 def test_what_was_told_in_one_view_is_void_in_the_next() -> None:
     comes = Past([SEAT], complete=False)
-    teller, _ = comes.ask(3, [7])
-    comes.hear(teller, PastPart(3, 0, 2, [(0, 1)], [batch(0, 1)]), {})
+    assert comes.ask(3, [7], {}) == (7, AskPast(3, 0))
+    comes.hear(7, PastPart(3, 0, 2, [(0, 1)], [batch(0, 1)]), {})
     comes.enter_view()
-    assert comes.ask_on(4) == AskPast(4, 0)
+    assert comes.ask_on(4, {}) == AskPast(4, 0)
 
 
 def test_who_has_been_told_tells_others() -> None:

@@ -316,7 +316,7 @@ def test_a_member_accepts_only_when_it_holds_everything_up_to_the_cut() -> None:
     run_until_sent(network, Propose)
     network.carry(Propose, to=2)
     assert not network.sent(Accept)
-    assert [each.pdu for each in network.sent(Fetch)] == [Fetch(1, 4, 1, 1)]
+    assert [each.pdu for each in network.sent(Fetch)] == [Fetch(1, 4, 1, 1, 0)]
     network.carry(Fetch)
     network.carry(Batch, to=2)
     assert len(network.sent(Accept)) == 1
@@ -330,7 +330,7 @@ def test_the_coordinator_fetches_what_only_others_hold() -> None:
     network.lose()
     network.crash(4)
     run_until_sent(network, Fetch)
-    assert [(each.destination, each.pdu) for each in network.sent(Fetch)] == [(3, Fetch(1, 4, 1, 2))]
+    assert [(each.destination, each.pdu) for each in network.sent(Fetch)] == [(3, Fetch(1, 4, 1, 2, 0))]
     assert not network.sent(Propose)
     network.pass_time(CHANGE)
     assert network.delivered(1) == network.delivered(2) == network.delivered(3) == ["a", "b"]
@@ -352,12 +352,32 @@ def test_one_that_is_behind_asks_once_for_what_it_lacks_however_many_tell_it() -
         network.inject(member, 4, decision)
     assert [each.destination for each in network.sent(Fetch)] == [1]
     network.lose()
-    for _ in range(4):
+    for _ in range(2):
         network.now += HEARTBEAT
         network.wake(4)
     assert [each.destination for each in network.sent(Fetch)] == [3], (
         "it asks again after a while, whoever told it last"
     )
+
+
+def test_what_was_fetched_is_sent_again_only_if_it_is_lost() -> None:
+    network = Network(2)
+    network.broadcast(1, "m")
+    network.lose()
+    for heard, copies in ((0, 1), (0, 0), (1, 1), (1, 0), (2, 1)):
+        network.inject(2, 1, Fetch(1, 1, 1, 1, heard))
+        assert len(network.sent(Batch)) == copies, "sent again to who has heard a heartbeat that left after the last"
+        network.lose()
+
+
+def test_one_that_missed_a_decision_says_so_to_a_newcomer_that_has_it() -> None:
+    """Of those who decided nobody may be left. The newcomer in the place of one of them tells it."""
+    network = Network(3)
+    newcomer = 1 << 16 | 3
+    network.inject(newcomer, 2, Status(2, 0, 0, [0, 0, 0], [], [], 0))
+    assert [(each.destination, each.pdu.view) for each in network.sent(Status) if isinstance(each.pdu, Status)] == [
+        (newcomer, 1)
+    ]
 
 
 def test_what_lies_beyond_the_cut_is_gone_for_good() -> None:

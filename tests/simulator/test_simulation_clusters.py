@@ -74,7 +74,7 @@ def test_a_trace_says_who_a_message_was_for_and_which_way_it_went() -> None:
 
 
 def test_a_crash_of_a_relay_leaves_a_causal_gap_and_the_run_says_what_is_held_and_why() -> None:
-    outcomes = [run_seed(example("clusters-crash"), seed) for seed in range(1, 7)]
+    outcomes = [run_seed(example("clusters-crash"), seed) for seed in range(24, 30)]
     assert any("crash" in outcome.faults for outcome in outcomes)
     assert not news(outcomes)
     held = [outcome.unpromised.held for outcome in outcomes]

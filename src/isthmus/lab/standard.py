@@ -16,6 +16,7 @@ Scenario: TypeAlias = Literal[
     "group",
     "storm",
     "large group",
+    "narrow group",
     "striped",
     "sets",
     "fifo",
@@ -29,6 +30,7 @@ Scenario: TypeAlias = Literal[
     "mixed cuts",
     "striped deaths",
     "fifo deaths",
+    "mixed deaths",
     "answers",
     "restarts",
     "last gateways",
@@ -59,6 +61,18 @@ duration = "{duration}"
 workload = {{ rate = {rate}, size = [16, 256], burst = 4, reply = {reply}, reply-depth = 6 }}
 network = {{ delay = {{ mean = "2ms" }}, loss = 0.1, duplication = 0.05, reordering = 0.1 }}
 faults = {{ {faults}, slow = 1, joins = 2, leaves = 1, swarm = true }}
+"""
+
+_NARROW = """
+[systems.site]
+kind = "embedded"
+order = "{order}"
+processes = ["p1", "p2", "p3", "p4"]
+
+[simulation]
+duration = "600ms"
+workload = {{ rate = 150, size = 8000, burst = 3 }}
+network = {{ delay = {{ mean = "4ms" }}, bandwidth = "10Mbit", loss = 0.3 }}
 """
 
 _QUICK = 'heartbeat = "10ms"\nsuspect-after = "60ms"\n'
@@ -234,6 +248,12 @@ def large_group(order: str) -> Source:
     return _group(order, 14, times=_QUICK, duration="300ms", rate=25, faults=faults, reply=0.05), f"large {order} group"
 
 
+def narrow_group(order: str) -> Source:
+    """A group on lines that carry little and lose much of it, where nobody crashes: who is left out was too slow."""
+    text = _NARROW.format(order=order)
+    return text, f"narrow {order} group"
+
+
 def _group(order: str, size: int, reply: float = 0.15, **settings: object) -> str:
     processes = ", ".join(f'"p{number}"' for number in range(1, size + 1))
     return _GROUP.format(order=order, processes=f"[{processes}]", reply=reply, **settings)
@@ -293,6 +313,7 @@ def standard_join(scenario: Scenario) -> Source:
         "mixed cuts": _slow_pair("causal") + fifo + _CUTS.replace("link-cuts = 12", "link-cuts = 12, cuts = 8"),
         "striped deaths": _slow_to_repeat("causal") + causal + _DEATHS,
         "fifo deaths": _slow_to_repeat("fifo") + fifo + _DEATHS,
+        "mixed deaths": _slow_to_repeat("causal") + fifo + _DEATHS,
         "restarts": _with_journals(_sites("causal", "causal", gateways=2, more=', "p3"')) + causal + _RESTARTS,
         "last gateways": _sites("causal", "causal", gateways=1) + causal + _LAST,
         "last gateways in a line": _sites("causal", "causal", "causal", gateways=1) + line + _LAST,
@@ -392,4 +413,6 @@ def standard(scenario: Scenario, order: str) -> Source:
         return standard_group(order)
     if scenario == "large group":
         return large_group(order)
+    if scenario == "narrow group":
+        return narrow_group(order)
     return stormy_group(order) if scenario == "storm" else standard_join(scenario)

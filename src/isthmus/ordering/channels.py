@@ -98,8 +98,7 @@ class PeerChannels(Generic[Item, Frame]):
                 continue
             for _, frames in channel.overdue(now):
                 out.sends.extend(((peer,), frame) for frame in frames)
-            state = channel.peers[peer]
-            self._look_by(state.quiet_since + self._retry_after * state.backoff)
+            self._look_by(channel.due(channel.peers[peer]))
 
     def _look_by(self, due: Nanos) -> None:
         if self._due is None or due < self._due:

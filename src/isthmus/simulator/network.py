@@ -36,8 +36,6 @@ class Network:
         self._busy_until: dict[tuple[int, int], Nanos] = {}
         self._last_arrival: dict[tuple[int, int], Nanos] = {}
         self._cut: dict[tuple[int, int], int] = {}
-        self.longest_wait: dict[int, Nanos] = {}
-        """By slot: how long, at the most, a PDU of it had to wait for those before it on its line, and for itself."""
         self._calm = faults == NetworkFaults() and bandwidth is None
         self._even = delay.delay if self._calm and isinstance(delay, Fixed) else None
         """How long everything takes everywhere, where that is so."""
@@ -111,8 +109,6 @@ class Network:
         bits = 8 * (len(body_of(pdu)) + FRAME_OVERHEAD)
         leaves = max(now, self._busy_until.get(line, 0)) + bits * SECOND // self._bandwidth
         self._busy_until[line] = leaves
-        if leaves - now > self.longest_wait.get(line[0], 0):
-            self.longest_wait[line[0]] = leaves - now
         return leaves
 
     def _in_order(self, line: tuple[int, int], arrival: Nanos) -> Nanos:

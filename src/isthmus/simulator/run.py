@@ -224,7 +224,8 @@ class Run:
             unfinished, broken = {}, f"invariant broken at {self.world.now} ns: {error}"
         except (TooManyEpochs, WentRound) as error:
             unfinished = {"": f"went round at {self.world.now} ns: {error}"}
-        self._note_causes()
+        for simulated in self.systems:
+            simulated.note_causes()
         for host in self.world.living() if not broken else ():
             assert host.recorder is not None
             host.recorder.ended("end", "", self.world.now)
@@ -325,16 +326,6 @@ class Run:
             log = ProcessLog(self.sink, run, name.system, name.process, role, self.names)
         self._logs.append(log)
         return Recorder(process, log)
-
-    def _note_causes(self) -> None:
-        """What the systems are in at the end, and what was seen on the lines."""
-        waits = self.world.network.longest_wait
-        for system, simulated in zip(self.topology.systems, self.systems, strict=True):
-            simulated.note_causes()
-            longest = max((waits.get(slot, 0) for slot in simulated.slots), default=0)
-            if longest > system.suspect_after:
-                words = f"a PDU of {system.name} took {longest / SECOND:.1f} s to leave"
-                self.world.causes.note("repeats-swamp", words)
 
     @property
     def _frail(self) -> set[str]:

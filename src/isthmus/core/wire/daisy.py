@@ -22,8 +22,9 @@ class SeatState(WirePdu, frozen=True, tag="seat-state"):
 
     `above` is for the server of the group to say: what is unsettled in the group above, and for somebody below this
     one; None as long as it does not know. Without `complete` it is only an announcement of who holds which seat. `asks`
-    says that the sender lacks something that the receiver has to tell. A state that is too large for one frame comes in
-    so many `pieces`, of which this is number `piece`, from 0 on.
+    says that the sender lacks something that the receiver has to tell: piece number `wants` of its state. A state comes
+    in `pieces`, of which this is number `piece`, from 0 on: so many of them with entries, then those with what is
+    `above`, which are counted too in their own `pieces`.
     """
 
     holders: Counts
@@ -33,6 +34,7 @@ class SeatState(WirePdu, frozen=True, tag="seat-state"):
     asks: bool
     piece: Number = 0
     pieces: Annotated[int, Meta(ge=1, le=1 << 16)] = 1
+    wants: Number = 0
 
 
 class SeatReport(WirePdu, frozen=True, tag="seat-report"):

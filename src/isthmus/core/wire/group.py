@@ -20,11 +20,15 @@ class WirePdu(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fie
 
 
 class Ack(WirePdu, frozen=True, tag="ack"):
-    """To a sender: I hold your batches up to `received` without a gap, and have seen number `seen`."""
+    """To a sender: I hold your batches up to `received` without a gap, and have seen number `seen`.
+
+    If it answers a heartbeat, `answers` is the round that this named; else 0.
+    """
 
     view: Number
     received: Number
     seen: Number
+    answers: Number = 0
 
 
 class Safe(WirePdu, frozen=True, tag="safe"):
@@ -40,7 +44,8 @@ class Status(WirePdu, frozen=True, tag="status"):
     `departed` says the same of senders that are no longer in the view; `sent` is how many batches this process
     has sent, so that the loss of the last one shows; `suspects` are the members it has not heard of for too long;
     `ballot` is the highest that it knows of, not 0 once a view change has begun. In a group where not everybody hears
-    everybody the counts are for the collector only, and `confirmed` and `departed` are empty for the others.
+    everybody the counts are for the collector only, and `confirmed` and `departed` are empty for the others. `rounds`
+    is how often this process has sent something large again.
     """
 
     view: Number
@@ -50,6 +55,7 @@ class Status(WirePdu, frozen=True, tag="status"):
     departed: Counts
     suspects: Members
     ballot: Number
+    rounds: Number = 0
 
 
 class Ask(WirePdu, frozen=True, tag="ask"):
@@ -118,12 +124,16 @@ class Promise(WirePdu, frozen=True, tag="promise"):
 
 
 class Fetch(WirePdu, frozen=True, tag="fetch"):
-    """Send me the batches `first`..`last` of `sender`; I need them to finish the view."""
+    """Send me the batches `first`..`last` of `sender`; I need them to finish the view.
+
+    `answers` is as in `AskPast`. Without it they are sent again whenever they are asked for.
+    """
 
     view: Number
     sender: Number
     first: Number
     last: Number
+    answers: Number | None = None
 
 
 class Seek(WirePdu, frozen=True, tag="seek"):
@@ -189,10 +199,14 @@ class Crossed(WirePdu, frozen=True, tag="crossed"):
 
 
 class AskPast(WirePdu, frozen=True, tag="ask-past"):
-    """From one that has come to a joined system: what was held when this view began, from this place on?"""
+    """From one that has come to a joined system: what was held when this view began, from this place on?
+
+    `answers` is the latest round that its sender has heard of in a `Status` of who is asked.
+    """
 
     view: Number
     place: Number
+    answers: Number = 0
 
 
 class PastPart(WirePdu, frozen=True, tag="past"):

@@ -1,4 +1,8 @@
-"""States of servers' groups in pieces: what is not settled at a seat may be more than one frame can take."""
+"""States of servers' groups in pieces: what is not settled at a seat may be more than should go at once.
+
+Who lacks a state asks for one piece after the other, so that at any time one of them is on a line and what others have
+to say there gets its turn (docs/design/daisy.md, "The flush").
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,16 @@ from msgspec import structs
 from isthmus.core.message import Clocked
 from isthmus.core.wire.daisy import SeatState
 from isthmus.hierarchy.daisy.tree import DaisyTree
+from isthmus.ordering.group.patience import FRAME_BYTES
 
 MAX_MESSAGES = 1024
-MAX_BYTES = 1 << 20
-"""Of one batch, and of one piece of a state, besides its last message."""
+"""Of one batch, and of one piece of a state."""
 
 
 def fill_frame(runs: Iterator[Clocked]) -> list[Clocked]:
-    """The next messages that go into one frame."""
+    """The next messages that go into one frame: `FRAME_BYTES`, and the rest of the last message."""
     taken: list[Clocked] = []
-    room = MAX_BYTES
+    room = FRAME_BYTES
     while room > 0 and len(taken) < MAX_MESSAGES and (run := next(runs, None)) is not None:
         taken.append(run)
         room -= run.segment.payload_bytes + 8 * len(run.destinations)
@@ -26,21 +30,23 @@ def fill_frame(runs: Iterator[Clocked]) -> list[Clocked]:
 
 
 def _frames(runs: Sequence[Clocked]) -> list[list[Clocked]]:
+    """At least one, be it empty."""
     left = iter(runs)
-    return list(iter(lambda: fill_frame(left), []))
+    return list(iter(lambda: fill_frame(left), [])) or [[]]
 
 
 def cut(state: SeatState) -> list[SeatState]:
-    """Cut a state into pieces that fit a frame. Only the last one asks for an answer."""
-    entries = [structs.replace(state, entries=each, above=None, asks=False) for each in _frames(state.entries)]
-    above = [structs.replace(state, entries=[], above=each, asks=False) for each in _frames(state.above or ())]
-    # Every piece of a state whose sender knows what is above says so.
-    pieces = [structs.replace(each, above=None if state.above is None else []) for each in entries] + above
-    if len(pieces) <= 1:
-        return [state]
-    pieces = [structs.replace(each, piece=number, pieces=len(pieces)) for number, each in enumerate(pieces)]
-    pieces[-1] = structs.replace(pieces[-1], asks=state.asks)
-    return pieces
+    """Cut a state into pieces that fit a frame. None of them asks for anything."""
+    entries = _frames(state.entries)
+    above = [] if state.above is None else _frames(state.above)
+    count = len(entries)
+    return [
+        structs.replace(state, entries=each, above=None, asks=False, piece=number, pieces=count)
+        for number, each in enumerate(entries)
+    ] + [
+        structs.replace(state, entries=[], above=each, asks=False, piece=number, pieces=count + len(above))
+        for number, each in enumerate(above, count)
+    ]
 
 
 def makes_sense(state: SeatState, tree: DaisyTree) -> bool:
@@ -50,30 +56,23 @@ def makes_sense(state: SeatState, tree: DaisyTree) -> bool:
     return tree.knows(holders) and all(tree.knows((run.origin, *run.destinations)) for run in runs)
 
 
-class Pieces:
-    """Puts states together that come in pieces, by the seat that sends them."""
+class Told:
+    """What one seat has told of its state, so many pieces, in their order. Whether it `has` all of either list."""
 
     def __init__(self) -> None:
-        self._come: dict[int, dict[int, SeatState]] = {}
+        self.pieces = 0
+        self.entries: list[Clocked] = []
+        self.above: list[Clocked] = []
+        self.has_entries = False
+        self.has_above = False
 
-    def add(self, seat: int, state: SeatState) -> SeatState | None:
-        """Take one piece. Returns the whole state once all of its pieces are there."""
-        if state.pieces == 1:
-            return state
-        come = self._come.setdefault(seat, {})
-        if any(_kind(each) != _kind(state) for each in come.values()):
-            # It has been told anew, by another holder or with what is above.
-            come.clear()
-        come[state.piece] = state
-        if len(come) < state.pieces:
-            return None
-        del self._come[seat]
-        ordered = [come[number] for number in sorted(come)]
-        entries = [run for each in ordered for run in each.entries]
-        above = None if state.above is None else [run for each in ordered for run in each.above or ()]
-        return structs.replace(state, entries=entries, above=above)
-
-
-def _kind(state: SeatState) -> tuple[list[tuple[int, int]], bool, int]:
-    """What pieces of one state have in common."""
-    return state.holders, state.above is None, state.pieces
+    def add(self, piece: SeatState) -> None:
+        """Take the next piece."""
+        self.pieces += 1
+        is_last = self.pieces == piece.pieces
+        if piece.above is None:
+            self.entries += piece.entries
+            self.has_entries = is_last
+        else:
+            self.above += piece.above
+            self.has_above = is_last

@@ -27,11 +27,12 @@ from isthmus.core.wire.daisy import SeatReport, SeatState
 from isthmus.core.wire.group import Ack
 from isthmus.hierarchy.daisy.flush import FlushResult, Holder, agree
 from isthmus.hierarchy.daisy.local import Arrival, NewView
-from isthmus.hierarchy.daisy.pieces import Pieces, cut, fill_frame, makes_sense
+from isthmus.hierarchy.daisy.pieces import Told, cut, fill_frame, makes_sense
 from isthmus.hierarchy.daisy.record import pack, unpack
 from isthmus.hierarchy.daisy.stage import Stage
 from isthmus.hierarchy.daisy.tree import NONE, DaisyGroup, DaisyTree
 from isthmus.ordering.group.channel import Incoming, Outgoing
+from isthmus.ordering.group.patience import Patience
 from isthmus.ordering.group.window import GroupSettings
 from isthmus.ordering.orders.causal import CausalOrder
 
@@ -79,7 +80,8 @@ class ServersGroup(Stage):
         self.holds: list[Hold] = []
         self.pending: deque[Clocked] = deque()
         self.states: dict[int, Sequence[Clocked]] = {}
-        self._pieces = Pieces()
+        self._told: list[Told] = []
+        self._patience: list[Patience] = []
         self.above: Sequence[Clocked] | None = None
         self.reports: list[list[int]] = []
         self.outgoing: Outgoing[Batch] = Outgoing((), settings.retry_after, now)
@@ -93,7 +95,6 @@ class ServersGroup(Stage):
         below = (run for run in entries if tree.is_below(group.number, run.origin))
         for run in below:
             self._offered[run.origin] = max(run.last, self._offered.get(run.origin, 0))
-        self._retry_at = now
         self._heard_at = [now] * self.size
         self._unacknowledged: set[int] = set()
         # Founders know each other from the file, and that nobody has anything to tell.
@@ -244,8 +245,7 @@ class ServersGroup(Stage):
         if self.superseded:
             return
         if not self.installed:
-            if now >= self._retry_at:
-                self._ask_again(now)
+            self._ask_again(now)
             return
         self._send_pending(now)
         others = self.others()
@@ -266,7 +266,7 @@ class ServersGroup(Stage):
         for seat, part in enumerate(self.group.parts):
             if seat != self.seat and now - self._heard_at[seat] >= self.settings.suspect_after:
                 self._heard_at[seat] = now
-                self._say_state(self.tree.groups[part].everybody, False, True)
+                self.sends.append((self.tree.groups[part].everybody, self._announcement(asks=True)))
 
     # Streams
 
@@ -347,6 +347,8 @@ class ServersGroup(Stage):
             self._own_state = [*self.record.kept.values(), *self.pending]
             self.installed = False
         self.states, self.above = {}, None
+        self._told = [Told() for _ in self.holders]
+        self._patience = [Patience(self.settings.retry_after) for _ in self.holders]
         self.unvouched, self.vouched_in = True, 0
         self._unacknowledged.clear()
         self._ask_again(now)
@@ -363,18 +365,21 @@ class ServersGroup(Stage):
         if self.closing or self.unvouched:
             return
         self.states[self.seat] = self._own_state
-        others = self.others()
-        if others:
-            self._say_state(others, True, False)
+        self._begin_to_tell(self._pieces_of_ours()[0])
         self._go_on(now)
 
     def complete(self, above: Sequence[Clocked], now: Nanos) -> None:
         """As the server: take what is not settled in the group above, so that the flush can end."""
         self.above = above
+        pieces = self._pieces_of_ours()
+        self._begin_to_tell(pieces[pieces[0].pieces])
+        self._go_on(now)
+
+    def _begin_to_tell(self, piece: SeatState) -> None:
+        """Tell all others the first piece of something. They ask for the rest, if there is more."""
         others = self.others()
         if others:
-            self._say_state(others, True, False)
-        self._go_on(now)
+            self.sends.append((others, piece))
 
     def _lacks(self, seat: int) -> bool:
         """Whether the list of a seat's holder is still missing."""
@@ -382,30 +387,29 @@ class ServersGroup(Stage):
         return seat not in self.states or (is_server and self.above is None and self.group.parent != NONE)
 
     def _ask_again(self, now: Nanos) -> None:
-        """Tell our state to whoever has not told us its own; and, as its holder may be new, to everybody below."""
-        self._retry_at = now + self.settings.retry_after
+        """Ask whoever has not told us its list; and, as its holder may be new, say who we are to everybody below."""
         for seat, part in enumerate(self.group.parts):
-            if not self._lacks(seat):
+            if not self._lacks(seat) or not self._patience[seat].is_over(now):
                 continue
+            self._patience[seat].asked(now)
             holder = self.holders[seat].process
-            self._say_state((holder,), True, True)
+            self.sends.append(((holder,), self._announcement(asks=True, wants=self._told[seat].pieces)))
             rest = tuple(each for each in self.tree.groups[part].everybody if each != holder)
             if rest:
-                self._say_state(rest, False, True)
+                self.sends.append((rest, self._announcement(asks=True)))
 
-    def _say_state(self, destinations: tuple[ProcessId, ...], complete: bool, asks: bool) -> None:
-        self.sends.extend((destinations, piece) for piece in cut(self._state(complete, asks)))
+    def _announcement(self, *, asks: bool, wants: int = 0) -> SeatState:
+        """Who holds which seat."""
+        holders = [(each.epoch, each.process) for each in self.holders]
+        return SeatState(holders, False, [], None, asks, wants=wants)
 
-    def _state(self, complete: bool, asks: bool) -> SeatState:
-        complete = complete and not self.closing and not self.unvouched
-        above = self.above if complete and self._lowest().process == self.id else None
-        return SeatState(
-            [(each.epoch, each.process) for each in self.holders],
-            complete,
-            list(self._own_state) if complete else [],
-            None if above is None else list(above),
-            asks,
-        )
+    def _pieces_of_ours(self) -> list[SeatState]:
+        """What we tell, cut into pieces: nothing before we may."""
+        if self.closing or self.unvouched:
+            return []
+        above = self.above if self._lowest().process == self.id else None
+        holders = [(each.epoch, each.process) for each in self.holders]
+        return cut(SeatState(holders, True, self._own_state, None if above is None else list(above), False))
 
     def _on_state(self, source: ProcessId, state: SeatState, now: Nanos) -> None:
         theirs = [Holder(*each) for each in state.holders]
@@ -420,15 +424,33 @@ class ServersGroup(Stage):
         if latest != self.holders:
             self.holders = latest
             self._begin_flush(now)
-        if theirs == self.holders and state.complete and not self.installed:
-            whole = self._pieces.add(seat, state)
-            if whole is not None:
-                self.states.setdefault(seat, whole.entries)
-                if self.holders[seat] == self._lowest() and self.above is None:
-                    self.above = whole.above
-                self._go_on(now)
-        if theirs != self.holders or state.asks:
-            self._say_state((source,), True, not self.installed and self._lacks(seat))
+        if theirs != self.holders:
+            # It does not know of some holder: it begins anew, as we have.
+            first = self._pieces_of_ours()[:1] or [self._announcement(asks=self._lacks(seat))]
+            self.sends.append(((source,), first[0]))
+            return
+        if state.complete and not self.installed:
+            self._hear(seat, state, now)
+        if state.asks:
+            self.sends.extend(((source,), piece) for piece in self._pieces_of_ours() if piece.piece == state.wants)
+
+    def _hear(self, seat: int, piece: SeatState, now: Nanos) -> None:
+        """Take a piece of what a seat tells, and ask for the next one."""
+        told, patience = self._told[seat], self._patience[seat]
+        if not self._lacks(seat) or piece.piece != told.pieces:
+            patience.answered_twice()
+            return
+        told.add(piece)
+        patience.answered(now)
+        if told.has_entries:
+            self.states.setdefault(seat, told.entries)
+        if told.has_above and self.holders[seat] == self._lowest():
+            self.above = told.above
+        if told.pieces < piece.pieces:
+            patience.asked(now)
+            self.sends.append(((self.holders[seat].process,), self._announcement(asks=True, wants=told.pieces)))
+        elif seat in self.states:
+            self._go_on(now)
 
     def _go_on(self, now: Nanos) -> None:
         """Begin a view if all lists are here; if only that of the group above is missing, the server can ask for it."""

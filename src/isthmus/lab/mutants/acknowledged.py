@@ -117,10 +117,10 @@ def _discards(self: PartialOrder, rank: int, batch: Batch, ready: list[Batch], h
 
 
 @mutant("retransmission-lost", breaks="fifo", of=GroupMember._on_fetch, scenario="po")
-def _nothing_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
+def _nothing_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, now: Nanos, out: Outbox) -> None:
     """A request for what was lost is not answered."""
     if self.membership.blocked or fetch.view != self.view.number:
-        _on_fetch(self, source, fetch, out)
+        _on_fetch(self, source, fetch, now, out)
 
 
 @mutant("loss-not-reported", breaks="fifo", of=AcknowledgingMember._ask, scenario="po")
@@ -224,9 +224,9 @@ def _empty_pdus_counted_out(self: AcknowledgingMember, now: Nanos, out: Outbox) 
 
 
 @part_of("empty-pdu-not-broadcast", of=GroupMember._on_fetch)
-def _data_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
+def _data_sent_again(self: GroupMember, source: ProcessId, fetch: Fetch, now: Nanos, out: Outbox) -> None:
     before = len(out.sends)
-    _on_fetch(self, source, fetch, out)
+    _on_fetch(self, source, fetch, now, out)
     out.sends[before:] = [(to, pdu) for to, pdu in out.sends[before:] if isinstance(pdu, Batch) and pdu.segment]
 
 

@@ -11,7 +11,7 @@ from isthmus.core.wire.group import Excluded, Install, Proposal, Stable
 from isthmus.lab.mutants.mutant import mutant, part_of
 from isthmus.ordering.group import member as group
 from isthmus.ordering.group import membership
-from isthmus.ordering.group.channel import Incoming, Outgoing
+from isthmus.ordering.group.channel import Incoming, Outgoing, ReceiverState
 from isthmus.ordering.group.collector import Collector
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.membership import Attempt, Membership, MembershipPdu
@@ -103,8 +103,27 @@ def _never_again(self: Outgoing[Batch], now: Nanos) -> list[object]:
 
 
 @part_of("sent-once", of=Outgoing.acknowledge)
-def _deaf_to_gaps(self: Outgoing[Batch], receiver: int, received: int, seen: int, now: Nanos) -> list[Batch]:
+def _deaf_to_gaps(
+    self: Outgoing[Batch], receiver: int, received: int, seen: int, now: Nanos, answers: int = 0
+) -> list[Batch]:
     return _acknowledge(self, receiver, received, received, now)
+
+
+@mutant("sent-again-once", of=Outgoing._is_lost)
+def _never_lost_twice(self: Outgoing[Batch], peer: ReceiverState, seen: int, answers: int) -> bool:
+    """What was sent again is never sent a third time."""
+    return peer.acked >= peer.resent
+
+
+@part_of("sent-again-once", of=Outgoing.overdue)
+def _nothing_overdue(self: Outgoing[Batch], now: Nanos) -> list[object]:
+    return []
+
+
+@mutant("sent-again-at-every-sign", of=Outgoing._is_lost, scenario="narrow group")
+def _always_lost(self: Outgoing[Batch], peer: ReceiverState, seen: int, answers: int) -> bool:
+    """What was sent again is sent again at every sign that it has not come, however long the queue is."""
+    return True
 
 
 # Safe and stable

@@ -153,7 +153,7 @@ def _final_carried_again(
     _begin_export(self, epoch, {}, now, out)
 
 
-@mutant("late-carried-again", breaks="fifo", of=Export.delivered, scenario="mixed cuts")
+@mutant("late-carried-again", of=Export.delivered, scenario="striped deaths")
 def _late_deliveries_carried_again(self: Export, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
     """What is delivered late is carried although the far side has it."""
     fresh = self.outstanding.add(segment)
@@ -243,7 +243,7 @@ def _turn_ignored(self: Import, out: GatewayOutbox) -> None:
         self._relay(self._held.pop(first).segment, out)
 
 
-@mutant("older-epochs-not-awaited", breaks="fifo", of=Import._relay_unnumbered, scenario="mixed cuts")
+@mutant("older-epochs-not-awaited", breaks="fifo", of=Import._relay_unnumbered, scenario="mixed deaths")
 def _older_epochs_not_awaited(self: Import, out: GatewayOutbox) -> None:
     """An import begins an epoch before it has delivered the last one."""
     before_epoch, self.before_epoch = self.before_epoch, 0

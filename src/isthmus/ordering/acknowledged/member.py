@@ -85,11 +85,15 @@ class AcknowledgingMember(GroupMember, ABC):
         number = self.outgoing.sent + 1
         batch = Batch(self.view.number, self.id, number, self.order.stamp(number), 0, segment)
         self.outgoing.append(batch, now)
+        self.window.sent(batch)
         if self._keeps:
             out.stored.append(batch)
         self.order.sent(batch)
         self._answer_at = None
         return batch
+
+    def _held_everywhere(self) -> int:
+        return self.stability.stable(self.id)
 
     # Receiving
 

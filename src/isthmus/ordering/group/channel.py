@@ -26,7 +26,7 @@ class Numbered(Protocol):
 
 Item = TypeVar("Item", bound=Numbered)
 
-RESEND_AT_ONCE = 8
+RESEND_AT_ONCE = 4
 """Batches sent again to one peer per retry. More would flood a peer that is only slow."""
 
 MAX_BACKOFF = 16
@@ -80,29 +80,51 @@ class StreamLog(Generic[Item]):
 
 
 class ReceiverState:
-    """What the sender knows of one receiver of its stream."""
+    """What the sender knows of one receiver of its stream.
 
-    __slots__ = ("acked", "backoff", "quiet_since", "resent_at")
+    It holds everything up to `acked`, and has told of `seen` at most. `news_at` is when it last told anything new, or
+    was sent something while it had everything; no news for `pause` means that something was lost. Numbers up to
+    `resent` have been sent to it again, the last time at `resent_at`, in the round `resent_in`, when `resent_behind`
+    was the latest of all. `is_silent`: it was, and has acknowledged nothing since.
+    """
 
-    def __init__(self, acked: int, now: Nanos) -> None:
-        self.acked = acked
-        self.quiet_since = now
-        self.resent_at = now
-        self.backoff = 1
+    __slots__ = (
+        "acked",
+        "is_silent",
+        "news_at",
+        "pause",
+        "resent",
+        "resent_at",
+        "resent_behind",
+        "resent_in",
+        "seen",
+    )
+
+    def __init__(self, acked: int, pause: Nanos, now: Nanos) -> None:
+        self.acked = self.seen = self.resent = self.resent_behind = acked
+        self.news_at = self.resent_at = now
+        self.pause = pause
+        self.resent_in = 0
+        self.is_silent = False
 
 
 class Outgoing(Generic[Item]):
-    """The sender's half. `peers` holds one entry per receiver; `holders` of them have received more than `mark`."""
+    """The sender's half. `peers` holds one entry per receiver; `holders` of them have received more than `mark`.
 
-    __slots__ = ("holders", "log", "mark", "peers", "retry_after", "sent")
+    `rounds` counts how often something was sent again. Where heartbeats carry it to receivers that say which one they
+    answer, these tell what is lost from what is late.
+    """
+
+    __slots__ = ("holders", "log", "mark", "peers", "retry_after", "rounds", "sent")
 
     def __init__(self, receivers: Iterable[ProcessId], retry_after: Nanos, now: Nanos, after: int = 0) -> None:
         self.log: StreamLog[Item] = StreamLog(after)
         self.sent = after
         self.retry_after = retry_after
-        self.peers = {receiver: ReceiverState(after, now) for receiver in receivers}
+        self.peers = {receiver: ReceiverState(after, retry_after, now) for receiver in receivers}
         self.mark = after
         self.holders = 0
+        self.rounds = 0
 
     def raise_mark(self, mark: int) -> None:
         self.mark = mark
@@ -114,10 +136,13 @@ class Outgoing(Generic[Item]):
         self.sent = batch.number
         for peer in self.peers.values():
             if peer.acked == batch.number - 1:
-                peer.quiet_since = now
+                peer.news_at = now
 
-    def acknowledge(self, receiver: ProcessId, received: int, seen: int, now: Nanos) -> list[Item]:
-        """Note what a receiver holds. Returns what to send to it again: it has seen later batches than it lacks."""
+    def acknowledge(self, receiver: ProcessId, received: int, seen: int, now: Nanos, answers: int = 0) -> list[Item]:
+        """Note what a receiver holds. Returns what to send to it again: it has seen later batches than it lacks.
+
+        `answers` is the round that a heartbeat named which this answers, if it answers one.
+        """
         peer = self.peers.get(receiver)
         if peer is None or received > self.sent:
             return []
@@ -125,26 +150,56 @@ class Outgoing(Generic[Item]):
             if peer.acked <= self.mark < received:
                 self.holders += 1
             peer.acked = received
-            peer.quiet_since = now
-            peer.backoff = 1
-        if seen <= received or now - peer.resent_at < self.retry_after // 4:
+            if peer.is_silent:
+                peer.is_silent = False
+            elif peer.pause > self.retry_after or 2 * (now - peer.news_at) > self.retry_after:
+                self._learn_pause(peer, now - peer.news_at)
+            peer.news_at = now
+        if seen <= peer.acked or now - peer.resent_at < self.retry_after // 4:
             return []
+        if seen > peer.seen:
+            peer.seen = seen
+            peer.news_at = now
+        return self._again(peer, seen - 1, now) if self._is_lost(peer, seen, answers) else []
+
+    def _learn_pause(self, peer: ReceiverState, took: Nanos) -> None:
+        """Something has come, and nothing was sent again meanwhile, so we know how long that took."""
+        peer.pause = min(max(self.retry_after, peer.pause // 2, 2 * took), MAX_BACKOFF * self.retry_after)
+
+    def _is_lost(self, peer: ReceiverState, seen: int, answers: int) -> bool:
+        """Whether the next batch of a receiver that has seen later ones is lost, and not just late.
+
+        It was not sent again yet, so its only copy left before those. Or something has come that left after the latest
+        copy: a heartbeat, or a batch (beyond the first one, since of this a heartbeat speaks that left before).
+        """
+        return peer.acked >= peer.resent or answers >= peer.resent_in or seen > peer.resent_behind + 1
+
+    def _again(self, peer: ReceiverState, last: int, now: Nanos) -> list[Item]:
+        """Send a receiver again what follows on what it has, up to `last`."""
+        self.rounds += 1
+        peer.resent = min(last, peer.acked + RESEND_AT_ONCE)
         peer.resent_at = now
-        return self.log.span(received + 1, min(seen - 1, received + RESEND_AT_ONCE))
+        peer.resent_in = self.rounds
+        peer.resent_behind = self.sent
+        return self.log.span(peer.acked + 1, peer.resent)
+
+    def due(self, peer: ReceiverState) -> Nanos:
+        """When something is sent to a receiver again, if there is no news of it."""
+        return max(peer.news_at, peer.resent_at) + peer.pause
 
     def overdue(self, now: Nanos) -> list[tuple[ProcessId, list[Item]]]:
-        """What to send again because nothing was heard for it in time. Waits twice as long after each try."""
+        """What to send again because there was no news in time. Waits twice as long after each try."""
         again = []
         for receiver, peer in self.peers.items():
-            if peer.acked < self.sent and now - peer.quiet_since >= self.retry_after * peer.backoff:
-                peer.quiet_since = peer.resent_at = now
-                peer.backoff = min(peer.backoff * 2, MAX_BACKOFF)
-                again.append((receiver, self.log.span(peer.acked + 1, peer.acked + RESEND_AT_ONCE)))
+            if peer.acked < self.sent and now >= self.due(peer):
+                peer.pause = min(2 * peer.pause, MAX_BACKOFF * self.retry_after)
+                peer.is_silent = True
+                again.append((receiver, self._again(peer, self.sent, now)))
         return again
 
     def unanswering(self) -> list[ProcessId]:
         """Receivers that were sent something again and have not acknowledged anything since."""
-        return [receiver for receiver, peer in self.peers.items() if peer.acked < self.sent and peer.backoff > 1]
+        return [receiver for receiver, peer in self.peers.items() if peer.acked < self.sent and peer.is_silent]
 
 
 class Incoming(Generic[Item]):

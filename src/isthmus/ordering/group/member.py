@@ -43,6 +43,7 @@ from isthmus.ordering.group.detector import FailureDetector
 from isthmus.ordering.group.farewell import Farewell
 from isthmus.ordering.group.membership import EXCLUDED, LEFT, Membership, MembershipPdu
 from isthmus.ordering.group.past import Past
+from isthmus.ordering.group.patience import Answers
 from isthmus.ordering.group.quorum import can_be_quorum, is_quorum, quorum_level
 from isthmus.ordering.group.ring import Ring
 from isthmus.ordering.group.stability import COLLECTOR, Stability
@@ -91,6 +92,8 @@ class GroupMember:
         self._keepers: tuple[ProcessId, ...] = ()
         self.past = Past(self.settings.seats, complete=not joining) if self.settings.seats else None
         self._peers: tuple[ProcessId, ...] = ()
+        self._rounds_heard: dict[ProcessId, int] = {}
+        self._answers = Answers(self.settings.retry_after)
         self._not_arrived: set[ProcessId] = set()
         self._ring = Ring(owner, (owner,), self.settings)
         self._spoke_up = False
@@ -164,7 +167,7 @@ class GroupMember:
             elif isinstance(pdu, Status):
                 self._on_status(source, pdu, now, out)
             elif isinstance(pdu, Fetch):
-                self._on_fetch(source, pdu, out)
+                self._on_fetch(source, pdu, now, out)
             elif isinstance(pdu, MembershipPdu):
                 self.membership.handle(source, pdu, now, out)
             elif isinstance(pdu, Stable):
@@ -177,7 +180,7 @@ class GroupMember:
                 if self.past is not None:
                     self.past.learn_crossed(pdu)
             elif isinstance(pdu, AskPast):
-                self._on_ask_past(source, pdu, out)
+                self._on_ask_past(source, pdu, now, out)
             elif isinstance(pdu, PastPart):
                 self._on_past(source, pdu, out)
             else:
@@ -202,6 +205,8 @@ class GroupMember:
         if not self.membership.blocked and (self._ring.is_whole or self.outgoing.log):
             for receiver, batches in self.outgoing.overdue(now):
                 out.sends.extend(((receiver,), batch) for batch in batches)
+        if self._peers:
+            self.window.arrived(self._held_everywhere())
         if self._ring.is_whole:
             self._cut_logs(out)
         else:
@@ -239,9 +244,14 @@ class GroupMember:
         if self._keeps:
             out.stored.append(batch)
         if self._peers:
+            self.window.sent(batch)
             out.sends.append((self._peers, batch))
         self._hand_over(self._own_rank, batch, out)
         self._update_own_safe(out)
+
+    def _held_everywhere(self) -> int:
+        """How many of our batches everybody is known to hold."""
+        return min([peer.acked for peer in self.outgoing.peers.values()])
 
     def _on_batch(self, source: ProcessId, batch: Batch, now: Nanos, out: Outbox) -> None:
         if batch.view != self.view.number:
@@ -303,7 +313,7 @@ class GroupMember:
     def _on_ack(self, source: ProcessId, ack: Ack, now: Nanos, out: Outbox) -> None:
         if ack.view != self.view.number or self.membership.blocked:
             return
-        for batch in self.outgoing.acknowledge(source, ack.received, ack.seen, now):
+        for batch in self.outgoing.acknowledge(source, ack.received, ack.seen, now, ack.answers):
             out.sends.append(((source,), batch))
         # Of n acknowledgements one makes a batch safe: not to look at everybody's counts with each is worth 10 µs at
         # n = 100.
@@ -333,10 +343,12 @@ class GroupMember:
     # Stable: everybody has finished with it
 
     def _on_status(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
+        if source in self.incoming:
+            self._rounds_heard[source] = status.rounds
         if status.view != self.view.number:
             self.membership.behind(source, status, out)
-            if status.view > self.view.number and not self._ring.is_whole:
-                # We are not among those that it would hear of us by: it is to know that we missed the decision.
+            if status.view > self.view.number and (source not in self.incoming or not self._ring.is_whole):
+                # We do not speak to it unasked: it is to know that we missed the decision.
                 out.sends.append(((source,), self._status(now, counts=False)))
             return
         self._not_arrived.discard(source)
@@ -353,7 +365,8 @@ class GroupMember:
         self._learn_safe(source, status.safe, out)
         stream = self.incoming.get(source)
         if stream is not None and status.sent > stream.received:
-            out.sends.append(((source,), Ack(self.view.number, stream.received, max(stream.seen, status.sent + 1))))
+            seen = max(stream.seen, status.sent + 1)
+            out.sends.append(((source,), Ack(self.view.number, stream.received, seen, status.rounds)))
 
     def _learn_confirmed(self, source: ProcessId, status: Status, now: Nanos, out: Outbox) -> None:
         if not self._ring.is_whole:
@@ -424,6 +437,7 @@ class GroupMember:
             departed=[(sender, mine.get(sender, 0)) for sender in self.departed] if counts else [],
             suspects=sorted(self.detector.silent(now)),
             ballot=self.membership.highest_ballot,
+            rounds=self.outgoing.rounds,
         )
 
     # The past of a joined system (docs/design/group.md, "Gateways that come and go")
@@ -435,7 +449,7 @@ class GroupMember:
 
     def _keep_the_past(self, past: Past, out: Outbox) -> None:
         if not past.complete and self._peers:
-            teller, ask = past.ask(self.view.number, self._peers)
+            teller, ask = past.ask(self.view.number, self._peers, self._rounds_heard)
             out.sends.append(((teller,), ask))
         mine, stable = self.stability.mine, self.stability.stable
         # Of a sender that is gone and forgotten everything is stable.
@@ -448,20 +462,21 @@ class GroupMember:
             if word is not None and self._peers:
                 out.sends.append((self._peers, word))
 
-    def _on_ask_past(self, source: ProcessId, ask: AskPast, out: Outbox) -> None:
+    def _on_ask_past(self, source: ProcessId, ask: AskPast, now: Nanos, out: Outbox) -> None:
         # What a former life of the whole system was done with only those know who keep a journal.
         knows = self._keeps or not life_of(self.id)
         if self.past is not None and self.past.complete and knows and ask.view == self.view.number:
-            out.sends.append(((source,), self.past.tell(ask, self.cut)))
+            if self._may_answer((source, ask.place), ask.answers, now):
+                out.sends.append(((source,), self.past.tell(ask, self.cut)))
 
     def _on_past(self, source: ProcessId, part: PastPart, out: Outbox) -> None:
         past = self.past
-        if past is None or past.complete or part.view != self.view.number:
+        if past is None or part.view != self.view.number or not past.hear(source, part, self.base):
             return
-        if not past.hear(source, part, self.base):
-            out.sends.append(((source,), past.ask_on(self.view.number)))
-        else:
+        if past.complete:
             self._answer_for(past.inherited)
+        else:
+            out.sends.append(((source,), past.ask_on(self.view.number, self._rounds_heard)))
 
     def _answer_for(self, inherited: Sequence[Batch]) -> None:
         """Keep batches of senders that are gone until everybody has confirmed them, as all others do."""
@@ -623,10 +638,24 @@ class GroupMember:
         if not self.membership.blocked:
             self._handed_over = self.received()
 
-    def _on_fetch(self, source: ProcessId, fetch: Fetch, out: Outbox) -> None:
+    def _on_fetch(self, source: ProcessId, fetch: Fetch, now: Nanos, out: Outbox) -> None:
         log = self._log_of(fetch.sender)
-        if log is not None:
+        if log is None:
+            return
+        question = (source, fetch.view, fetch.sender, fetch.first, fetch.last)
+        if fetch.answers is None or self._may_answer(question, fetch.answers, now):
             out.sends.extend(((source,), batch) for batch in log.span(fetch.first, fetch.last))
+
+    def _may_answer(self, question: Hashable, heard: int, now: Nanos) -> bool:
+        """Whether to answer a question: not if the last answer to it may still be on its way."""
+        if not self._answers.is_due(question, heard, now):
+            return False
+        self.outgoing.rounds += 1
+        self._answers.give(question, self.outgoing.rounds, now)
+        return True
+
+    def round_heard(self, member: ProcessId) -> int:
+        return self._rounds_heard.get(member, 0)
 
     def _log_of(self, sender: ProcessId) -> StreamLog[Batch] | None:
         stream = self.incoming.get(sender)
@@ -703,6 +732,9 @@ class GroupMember:
         own = self.outgoing
         self.outgoing = Outgoing(self._peers, self.settings.retry_after, now, own.sent)
         self.outgoing.log = own.log
+        self.outgoing.rounds = own.rounds
+        self._rounds_heard = {member: count for member, count in self._rounds_heard.items() if member in self._ranks}
+        self._answers.forget()
         self._own_safe = self._announced_safe = own.sent
         self._unacknowledged.clear()
         self._reported()

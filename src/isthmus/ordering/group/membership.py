@@ -11,7 +11,7 @@ This file decides; it does not touch streams or orders. Its owner implements `Vi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from isthmus.core.endpoint import Outbox, View
@@ -33,6 +33,7 @@ from isthmus.core.wire.group import (
     Status,
 )
 from isthmus.core.wire.pdu import Pdu
+from isthmus.ordering.group.channel import RESEND_AT_ONCE
 from isthmus.ordering.group.detector import FailureDetector
 from isthmus.ordering.group.quorum import is_quorum
 
@@ -64,6 +65,9 @@ class ViewCallbacks(Protocol):
 
     def stop(self, reason: str, out: Outbox) -> None: ...
 
+    def round_heard(self, member: ProcessId) -> int:
+        """The latest round of sending again that this member has named in a heartbeat."""
+
 
 class Attempt:
     """A ballot that this process runs as coordinator."""
@@ -90,7 +94,8 @@ class Membership:
     """The view of one process and the change under way, if any.
 
     `view` is None until a joining process is let in. `goal` is a decision or proposal that waits for batches still to
-    be fetched from `goal_source`. `keepers` are slots whose members keep a journal.
+    be fetched from `goal_source`. `asked_for` are the first and the last batch, by rank, that were asked for.
+    `keepers` are slots whose members keep a journal.
     """
 
     def __init__(
@@ -124,8 +129,8 @@ class Membership:
         self.goal: Propose | Install | None = None
         self.goal_source: ProcessId = self.owner
         self.patience: Nanos = 0
+        self.asked_for: dict[int, tuple[int, int]] = {}
         self.fetch_again_at: Nanos = 0
-        self.fetch_pause = self.retry_after
 
     @property
     def may_go(self) -> bool:
@@ -201,10 +206,8 @@ class Membership:
             attempt.proposal = self._choose(attempt)
         missing = self._missing(attempt.proposal)
         if missing:
-            for rank, first, last in missing:
-                holder = max(attempt.promises, key=lambda member: attempt.promises[member].received[rank])
-                fetch = Fetch(self.view.number, self.view.members[rank], first, last)
-                out.sends.append(((holder,), fetch))
+            promises = attempt.promises
+            self._fetch(missing, lambda rank: max(promises, key=lambda each: promises[each].received[rank]), now, out)
             return
         attempt.proposed = True
         if self.owner not in attempt.accepts:
@@ -256,10 +259,10 @@ class Membership:
             return isinstance(pdu, Install)
         if isinstance(pdu, JoinRequest):
             return True
-        if isinstance(pdu, (Status, Ask)):
+        if isinstance(pdu, (Status, Ask)) and pdu.view <= view.number:
             return pdu.view < view.number
         former = () if decision is None else decision.proposal.senders
-        if isinstance(pdu, (Install, Excluded)):
+        if isinstance(pdu, (Install, Excluded, Status)):
             # A new process in the place of one that we knew may be the only one left to tell us.
             return slot_of(source) in {slot_of(member) for member in (*view.members, *former)}
         return isinstance(pdu, Fetch) and source in former
@@ -310,13 +313,10 @@ class Membership:
 
     def stored(self, now: Nanos, out: Outbox) -> None:
         """Go on with a view change that waits for batches: some have come."""
-        if self.goal is not None and not self._missing(self.goal.proposal):
-            self._pursue(now, out)
-            return
         attempt = self.attempt
-        if attempt is None or attempt.proposal is None or attempt.proposed:
-            return
-        if not self._missing(attempt.proposal):
+        if self.goal is not None:
+            self._pursue(now, out)
+        elif attempt is not None and attempt.proposal is not None and not attempt.proposed:
             self._push(attempt, now, out)
 
     def _on_join(self, source: ProcessId, pdu: JoinRequest, now: Nanos, out: Outbox) -> None:
@@ -422,12 +422,7 @@ class Membership:
         assert view is not None
         missing = self._missing(goal.proposal)
         if missing:
-            # Many may tell us of the goal, and often. What is asked for twice is sent twice, so ask ever more rarely.
-            if now >= self.fetch_again_at:
-                self.fetch_again_at = now + self.fetch_pause
-                self.fetch_pause = min(2 * self.fetch_pause, 8 * self.retry_after)
-                for rank, first, last in missing:
-                    out.sends.append(((self.goal_source,), Fetch(view.number, view.members[rank], first, last)))
+            self._fetch(missing, lambda _: self.goal_source, now, out)
             return
         self.goal = None
         if isinstance(goal, Install):
@@ -435,6 +430,29 @@ class Membership:
         else:
             self._accept(goal.ballot, goal.proposal)
             out.sends.append(((self.goal_source,), Accept(view.number, goal.ballot)))
+
+    def _fetch(
+        self, missing: list[tuple[int, int, int]], holder_of: Callable[[int], ProcessId], now: Nanos, out: Outbox
+    ) -> None:
+        """Ask for some of what is missing: for others when these have come, for the same again after a while."""
+        assert self.view is not None
+        lacking = {rank for rank, first, _ in missing if first <= self.asked_for.get(rank, (0, 0))[1]}
+        if lacking and now < self.fetch_again_at:
+            return
+        if not lacking:
+            self.asked_for.clear()
+            room = RESEND_AT_ONCE
+            for rank, first, last in missing:
+                if room > 0:
+                    self.asked_for[rank] = first, min(last, first + room - 1)
+                    room -= last - first + 1
+                    lacking.add(rank)
+        self.fetch_again_at = now + self.retry_after
+        for rank in sorted(lacking):
+            holder = holder_of(rank)
+            first, last = self.asked_for[rank]
+            fetch = Fetch(self.view.number, self.view.members[rank], first, last, self.host.round_heard(holder))
+            out.sends.append(((holder,), fetch))
 
     def _missing(self, proposal: Proposal) -> list[tuple[int, int, int]]:
         """What lies below the cut and is not held here, as (rank, first, last)."""

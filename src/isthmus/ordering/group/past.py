@@ -18,15 +18,15 @@ from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
 from isthmus.core.wire.group import AskPast, Crossed, PastPart
+from isthmus.ordering.group.patience import FRAME_BYTES
 from isthmus.ordering.group.window import Seat
-
-PART_BYTES = 256 << 10
-"""Payload of one part. A batch is never cut, so it may be one batch more."""
-
 
 SAID_AGAIN = 5
 """How often a gateway says that a message has crossed. Who misses all of that keeps it until the next one of its origin
 has crossed, or a view begins: it costs memory, nothing else."""
+
+ASKED_AGAIN = 50
+"""How often one that has told a part of the past is asked for the next. If it is dead the view ends before that."""
 
 
 class Past:
@@ -96,11 +96,14 @@ class Past:
     # One that knows
 
     def tell(self, ask: AskPast, cut: Mapping[ProcessId, int]) -> PastPart:
-        """The part of the past that begins with this place; `cut` is what lies before the view, of each sender."""
+        """The part of the past that begins with this place; `cut` is what lies before the view, of each sender.
+
+        A batch is never cut, so a part may be one batch longer than others.
+        """
         if self._to_tell is None:
             self._to_tell = [each for each in self.held if each.number <= cut.get(each.sender, each.number)]
         size, last = 0, ask.place
-        while last < len(self._to_tell) and size < PART_BYTES:
+        while last < len(self._to_tell) and size < FRAME_BYTES:
             size += self._to_tell[last].segment.payload_bytes
             last += 1
         marks = [] if ask.place else self.marks_before
@@ -108,36 +111,40 @@ class Past:
 
     # One that has come
 
-    def ask(self, view: int, peers: Sequence[ProcessId]) -> tuple[ProcessId, AskPast]:
+    def ask(self, view: int, peers: Sequence[ProcessId], heard: Mapping[ProcessId, int]) -> tuple[ProcessId, AskPast]:
         """Whom to ask for what comes next: somebody else, from the beginning, if there was no answer.
 
         Not everybody knows, some are dead, and no two that know have delivered in the same order. Who has answered
-        before is asked again a few times, as words get lost.
+        before is asked again many times, as words get lost. `heard` are the rounds that heartbeats have named.
         """
         self._unanswered += 1
-        if not self._earlier or self._unanswered > SAID_AGAIN:
+        if self._asked is None or not self._earlier or self._unanswered > ASKED_AGAIN:
             self._teller += 1
+            self._asked = peers[self._teller % len(peers)]
             self._earlier.clear()
             self._unanswered = 0
-        self._asked = peers[self._teller % len(peers)]
-        return self._asked, self.ask_on(view)
+        return self._asked, self.ask_on(view, heard)
 
-    def ask_on(self, view: int) -> AskPast:
-        return AskPast(view, len(self._earlier))
+    def ask_on(self, view: int, heard: Mapping[ProcessId, int]) -> AskPast:
+        """The question for what comes next, to whom was asked last."""
+        assert self._asked is not None
+        return AskPast(view, len(self._earlier), heard.get(self._asked, 0))
 
     def hear(self, source: ProcessId, part: PastPart, base: Mapping[ProcessId, int]) -> bool:
-        """Take the next part from whom we asked. Says whether that was all.
+        """Take the next part, from whom we asked. Says whether it is that; `complete`, whether it was the last.
 
+        The first part is taken from anybody: of those that were asked, some may have to wait for long on their lines.
         `base` is what lies before our first view, of all senders since then.
         """
-        if self.complete or source != self._asked or part.place != len(self._earlier):
-            return self.complete
+        if self.complete or part.place != len(self._earlier) or (self._earlier and source != self._asked):
+            return False
+        self._asked = source
         self._unanswered = 0
         if not part.place:
             self.marks_before = part.marks
         self._earlier += part.batches
         if len(self._earlier) < part.total:
-            return False
+            return True
         # Of what was told in a later view than our first, we have delivered the end ourselves.
         self.marks.go_on_from(self.marks_before)
         self.inherited = [each for each in self._earlier if each.number <= base.get(each.sender, each.number)]

@@ -14,6 +14,7 @@ from msgspec import Struct
 from isthmus.core.ids import MILLISECOND, Nanos
 from isthmus.core.message import Batch
 from isthmus.core.segment import EMPTY, Segment, take, total
+from isthmus.ordering.group.patience import FRAME_BYTES
 
 ALL_SPEAK = 9
 """Members of the largest group in which everybody speaks to everybody in its heartbeats."""
@@ -69,12 +70,18 @@ with an eighth, of messages or bytes, and gateways too, 371,000."""
 
 
 class SendWindow:
-    """`pending` waits to be sent; `unstable` messages and bytes are on their way."""
+    """`pending` waits to be sent; `unstable` messages and bytes are on their way.
+
+    A batch is at most as large as what the slowest line has carried in a heartbeat, or `FRAME_BYTES`: nobody can speak
+    on a line while a batch takes its time there. `_under_way` are the sizes of batches that somebody lacks.
+    """
 
     __slots__ = (
+        "_batch_bytes",
         "_bytes",
         "_messages",
         "_settings",
+        "_under_way",
         "pending",
         "pending_bytes",
         "pending_messages",
@@ -84,6 +91,8 @@ class SendWindow:
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
+        self._batch_bytes = min(settings.batch_bytes, FRAME_BYTES)
+        self._under_way: deque[tuple[int, int]] = deque()
         self._messages = _WITHOUT_END if settings.unlimited else settings.window_messages
         self._bytes = _WITHOUT_END if settings.unlimited else settings.window_bytes
         self.pending: deque[Segment] = deque()
@@ -112,15 +121,27 @@ class SendWindow:
         """The messages of the next batch: as many as wait, up to the size of a batch and the window."""
         settings = self._settings
         room = min(settings.batch_messages, self._messages - self.unstable_messages)
-        room_bytes = min(settings.batch_bytes, self._bytes - self.unstable_bytes)
+        room_bytes = min(self._batch_bytes, self._bytes - self.unstable_bytes)
         if room <= 0 or room_bytes <= 0:
             return EMPTY
-        segment = take(self.pending, room, room_bytes, settings.batch_bytes)
+        segment = take(self.pending, room, room_bytes, self._batch_bytes)
         self.pending_messages -= segment.messages
         self.pending_bytes -= segment.payload_bytes
         self.unstable_messages += segment.messages
         self.unstable_bytes += segment.payload_bytes
         return segment
+
+    def sent(self, batch: Batch) -> None:
+        """A batch goes out to everybody."""
+        self._under_way.append((batch.number, batch.segment.payload_bytes))
+
+    def arrived(self, everywhere: int) -> None:
+        """A heartbeat: everybody has the batches up to this number."""
+        carried = 0
+        while self._under_way and self._under_way[0][0] <= everywhere:
+            carried += self._under_way.popleft()[1]
+        at_least = max(FRAME_BYTES, self._batch_bytes // 2)
+        self._batch_bytes = min(max(carried, at_least), self._settings.batch_bytes)
 
     def free(self, batch: Batch) -> None:
         """An own batch has become stable."""

@@ -16,7 +16,6 @@ CAUSES: Final = {
     "lost-holders": "more members of a group were gone at a time than hold a message",
     "epoch-livelock": "a join began epoch after epoch when every fault was over",
     "leaders-duel": "two gateways of one side opened epochs against each other",
-    "repeats-swamp": "a PDU waited for its turn on a line for longer than it takes to be suspected",
 }
 
 
