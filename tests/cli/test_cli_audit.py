@@ -167,7 +167,7 @@ def test_a_case_of_the_benchmark_is_chosen_by_its_name_or_by_words_of_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [case.name for case in chosen_cases(10_000, "one run")] == ["one run"]
-    assert [case.name for case in chosen_cases(10_000, "long log")] == ["one run, one long log, in SQL"]
+    assert [case.name for case in chosen_cases(10_000, "long log")] == ["one run, one long log"]
     monkeypatch.setattr(session, "spark_session", None)
     refused = call(capsys, monkeypatch, "bench", "audit", "--case", "two runs")
     assert refused.is_refusal("--case two runs: there is no such case", "'20 runs'")

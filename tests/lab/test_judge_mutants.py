@@ -12,15 +12,17 @@ from second_opinion import Opinion, opinion
 
 from isthmus.lab.mutants.judges import JUDGE_MUTANTS
 from isthmus.lab.mutants.mutant import Mutant, alive
-from isthmus.pipeline.audit.task.judge import audit_arrays, judges_of
-from isthmus.pipeline.campaign.rows import Numbers, judge_rows, run_arrays
+from isthmus.pipeline.campaign.rows import judge_rows
+from isthmus.pipeline.engine.judges import judges_of
+from isthmus.pipeline.engine.run import run_of
 from isthmus.pipeline.follow.run import MAX_HELD, feed
 from isthmus.pipeline.follow.state import RunState, row_of
 from isthmus.trace.oracles import judge
 from isthmus.trace.schema import LAST_EVENTS, Event, Verdict, Violation
 
 JUDGED = ("integrity", "agreement", "fifo", "causal", "total")
-SEEDS = 300
+SEEDS = (*range(300), 383, 1282)
+"""In the last two, what senders saw is not enough to judge by: causes are hidden behind messages to others."""
 
 
 @pytest.mark.parametrize("mutant", JUDGE_MUTANTS.values(), ids=lambda mutant: mutant.name)
@@ -35,7 +37,7 @@ def test_judges_without_a_mistake_agree() -> None:
 
 def disagreements() -> Iterator[str]:
     """Where a judge differs from the second opinion in a verdict or a count, or shows a chain that is none."""
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         events = execution(Random(seed))
         expected = opinion(events)
         violations = judge(events, JUDGED).violations
@@ -43,11 +45,10 @@ def disagreements() -> Iterator[str]:
             yield f"seed {seed}: the oracles"
         if len({(row.system, row.process, row.index) for row in events}) < len(events):
             continue  # the others are given rows that nobody disputes
-        found = audit_arrays(run_arrays(events, Numbers()), judges_of(JUDGED))
-        rows = [row for each in found for row in each.rows("r") if row["record"] == "verdict"]
-        answers = {row["property"]: (row["verdict"], row["checked"], row["violations"]) for row in rows}
+        found = run_of(events).judge(judges_of(JUDGED))
+        answers = {each.judged: (each.verdict, each.checked, each.violations) for each in found}
         if answers != expected or broken_chains(events, judge_rows(events).violations):
-            yield f"seed {seed}: the audit in a task"
+            yield f"seed {seed}: the engine"
         if goes_on_after_its_end(events):
             continue  # where it ends for one who reads as it grows
         verdicts, violations = followed(events)

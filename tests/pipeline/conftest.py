@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 EXECUTIONS = int(os.environ.get("ISTHMUS_EXECUTIONS", "80"))
 """Random executions that are compared with the definition."""
 
-BLOCK_BITS = 3
-"""Logs and chains of tests are short; cut into blocks of eight, they still have several."""
+BLOCK_ROWS = 8
+"""Logs of tests are short; cut into blocks of eight rows, they still have several."""
+
+SPREAD = 12
+"""Random executions that are also audited as if they were too large for a task: that takes a second each."""
 
 
 class Audits(NamedTuple):
@@ -32,30 +35,34 @@ def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Aud
     from known_mistakes import known_mistakes
     from trace_files import executions, write_jsonl
 
-    from isthmus.pipeline import ingest
+    from isthmus.pipeline.ingest import ingest
 
     directory = tmp_path_factory.mktemp("audits")
     runs = executions(range(EXECUTIONS)) | known_mistakes()
     write_jsonl(directory / "runs.jsonl", [event for run in sorted(runs) for event in runs[run]])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingest, "BLOCK_BITS", BLOCK_BITS)
-        return Audits(runs, ingest.ingest(spark, [directory], directory / "table"))
+    return Audits(runs, ingest(spark, [directory], directory / "table", block_rows=BLOCK_ROWS))
 
 
 @pytest.fixture(scope="session")
-def by_numpy(spark: SparkSession, audits: Audits) -> Report:
+def in_one_task(spark: SparkSession, audits: Audits) -> Report:
     from isthmus.pipeline.audit import audit
     from isthmus.trace.properties import PROPERTIES
 
-    return audit(spark, audits.table, expected=PROPERTIES, engine="numpy")
+    return audit(spark, audits.table, expected=PROPERTIES)
 
 
 @pytest.fixture(scope="session")
-def by_sql(spark: SparkSession, audits: Audits) -> Report:
-    from isthmus.pipeline import blocks as sql_blocks
+def spread(spark: SparkSession, audits: Audits, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The known mistakes and some executions, each run spread over tasks with files in between."""
+    from trace_files import write_jsonl
+
     from isthmus.pipeline.audit import audit
+    from isthmus.pipeline.ingest import ingest
     from isthmus.trace.properties import PROPERTIES
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_blocks, "BLOCK_BITS", BLOCK_BITS)
-        return audit(spark, audits.table, expected=PROPERTIES, engine="sql")
+    directory = tmp_path_factory.mktemp("spread")
+    few = {f"x{seed}" for seed in range(SPREAD, EXECUTIONS)}
+    events = [event for run, events in audits.runs.items() if run not in few for event in events]
+    write_jsonl(directory / "runs.jsonl", events)
+    table = ingest(spark, [directory], directory / "table", block_rows=BLOCK_ROWS)
+    return audit(spark, table, expected=PROPERTIES, rows_per_task=0)

@@ -37,32 +37,34 @@ def expected_of(audits: Audits) -> dict[tuple[str, str], str]:
     }
 
 
-def test_every_verdict_by_numpy_is_the_one_by_definition(audits: Audits, by_numpy: Report) -> None:
+def test_every_verdict_is_the_one_by_definition(audits: Audits, in_one_task: Report) -> None:
     expected = expected_of(audits)
-    assert {place: answer for place, answer in answers(by_numpy).items() if place in expected} == expected
+    assert {place: answer for place, answer in answers(in_one_task).items() if place in expected} == expected
     # A comparison that never meets a case proves nothing about it.
     assert len(Counter((judged, answer) for (_, judged), answer in expected.items())) == 3 * len(PROPERTIES)
 
 
-def test_every_verdict_in_sql_is_the_one_by_definition(audits: Audits, by_sql: Report) -> None:
-    expected = expected_of(audits)
-    assert {place: answer for place, answer in answers(by_sql).items() if place in expected} == expected
-    assert len(Counter((judged, answer) for (_, judged), answer in expected.items())) == 3 * len(PROPERTIES)
+def test_a_run_that_is_spread_over_tasks_has_the_same_verdicts_counts_and_witnesses(
+    in_one_task: Report, spread: Report
+) -> None:
+    runs = {each.run for each in spread.verdicts}
+    assert spread.verdicts == [each for each in in_one_task.verdicts if each.run in runs]
+    last_shown = max(each.run for each in in_one_task.violations)
+    shown = [each for each in in_one_task.violations if each.run in runs]
+    assert [each for each in spread.violations if each.run < last_shown] == [
+        each for each in shown if each.run < last_shown
+    ]
 
 
-def test_both_ways_to_audit_agree_in_every_verdict_and_count(by_numpy: Report, by_sql: Report) -> None:
-    assert by_sql.verdicts == by_numpy.verdicts
-
-
-def test_counts_are_those_of_the_oracles_in_memory(audits: Audits, by_numpy: Report) -> None:
-    counted = {(each.run, each.property): (each.checked, each.violations) for each in by_numpy.verdicts}
+def test_counts_are_those_of_the_oracles_in_memory(audits: Audits, in_one_task: Report) -> None:
+    counted = {(each.run, each.property): (each.checked, each.violations) for each in in_one_task.verdicts}
     for events in audits.runs.values():
         for each in judge(events).verdicts:
             assert counted[each.run, each.property] == (each.checked, each.violations)
 
 
-def test_every_witness_is_one(audits: Audits, by_numpy: Report, by_sql: Report) -> None:
-    for report in (by_numpy, by_sql):
+def test_every_witness_is_one(audits: Audits, in_one_task: Report, spread: Report) -> None:
+    for report in (in_one_task, spread):
         shown = {(each.run, each.property) for each in report.violations}
         last_shown = max(each.run for each in report.violations)
         assert {(each.run, each.property) for each in report.violated if each.run < last_shown} <= shown
@@ -86,11 +88,11 @@ def delivery_places(events: list[Event], process: str) -> dict[str, int]:
 
 
 def test_rows_that_claim_one_place_are_quarantined_and_counted(
-    spark: SparkSession, audits: Audits, by_numpy: Report
+    spark: SparkSession, audits: Audits, in_one_task: Report
 ) -> None:
     claims: dict[tuple[str, str, str, int], list[Event]] = {}
     for events in audits.runs.values():
         for event in events:
             claims.setdefault((event.run, event.system, event.process, event.index), []).append(event)
     expected = sum(len(rows) if len(set(rows)) > 1 else len(rows) - 1 for rows in claims.values())
-    assert audits.table.quarantined(spark) == by_numpy.quarantined == expected > 0
+    assert audits.table.quarantined(spark) == in_one_task.quarantined == expected > 0

@@ -8,7 +8,7 @@ from known_mistakes import ROUND, place, repeated, swapped
 from isthmus.trace.schema import Report
 
 
-@pytest.fixture(params=["by_numpy", "by_sql"])
+@pytest.fixture(params=["in_one_task", "spread"])
 def report(request: pytest.FixtureRequest) -> Report:
     found: Report = request.getfixturevalue(request.param)
     return found

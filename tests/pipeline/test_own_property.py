@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from known_mistakes import small
 from pyspark import cloudpickle
@@ -14,11 +13,12 @@ from trace_files import all_rows, write_jsonl
 
 from isthmus.cli.main import main
 from isthmus.lab.standard import standard_group
-from isthmus.pipeline.audit import audit_traces
-from isthmus.pipeline.audit.sql.judge import SQL_JUDGES
-from isthmus.pipeline.audit.task.judge import JUDGES, Judge
-from isthmus.pipeline.audit.task.order import Channels
-from isthmus.pipeline.ingest import ingest
+from isthmus.pipeline.audit import audit, audit_traces
+from isthmus.pipeline.engine.finding import Described, Finding
+from isthmus.pipeline.engine.judges import JUDGES
+from isthmus.pipeline.engine.receiver import Receiver
+from isthmus.pipeline.engine.run import Judge
+from isthmus.pipeline.ingest import ingest, open_table
 from isthmus.pipeline.report import write_report
 from isthmus.simulator.campaign import run_seed
 from isthmus.trace.history import RunHistory
@@ -44,10 +44,11 @@ def oracle(history: RunHistory, found: OracleFinding) -> None:
 
 
 class ModestJudge(Judge):
-    def look(self, channels: Channels) -> None:
-        self.found.checked += 1
-        for place in self.found.described(channels.first[np.arange(MOST, len(channels.first))[:1]]):
-            self.witness(channels.process, channels.messages[place], at=(channels.index[place], None))
+    def look(self, receiver: Receiver, found: Finding) -> None:
+        found.checked = 1
+        for message in found.count(receiver.order[MOST : MOST + 1]):
+            first, index = receiver.chains.text(message), receiver.index_of(message)
+            found.described.append(Described(Mistake(process=receiver.name, first=first, first_index=index)))
 
 
 @pytest.fixture(autouse=True)
@@ -74,18 +75,19 @@ def test_the_oracles_judge_simulated_runs_by_it() -> None:
 
 
 def test_the_audit_judges_it_where_it_is_expected_as_the_oracles_do(spark: SparkSession, table: Path) -> None:
-    report = audit_traces(spark, [table], expected=[OWN], engine="numpy")
-    assert [each for each in report.verdicts if each.property == OWN] == judge(all_rows(small("much")), [OWN]).verdicts
-    assert report.verdict(OWN) == "violated"
+    for rows_per_task in (1_000_000, 0):
+        report = audit(spark, open_table(table), expected=[OWN], rows_per_task=rows_per_task)
+        judged = [each for each in report.verdicts if each.property == OWN]
+        assert judged == judge(all_rows(small("much")), [OWN]).verdicts
+        assert report.verdict(OWN) == "violated"
     assert OWN not in {each.property for each in audit_traces(spark, [table]).verdicts}
 
 
-def test_it_is_unknown_to_an_engine_whose_table_has_no_judge_of_it(
+def test_it_is_unknown_where_the_table_has_no_judge_of_it(
     spark: SparkSession, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for other in SQL_JUDGES.keys() - {"integrity"}:  # they take half a minute, and are not asked here
-        monkeypatch.delitem(SQL_JUDGES, other)
-    report = audit_traces(spark, [table], expected=[OWN], engine="sql")
+    monkeypatch.delitem(JUDGES, OWN)
+    report = audit_traces(spark, [table], expected=[OWN])
     assert (report.verdict("integrity"), report.verdict(OWN)) == ("holds", "unknown")
 
 

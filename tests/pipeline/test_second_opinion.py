@@ -18,8 +18,9 @@ from follow_harness import arrival, can_be_followed, follow, is_finished
 from random_executions import execution
 from second_opinion import Opinion, opinion
 
-from isthmus.pipeline.audit.task.judge import audit_arrays, judges_of
-from isthmus.pipeline.campaign.rows import Numbers, run_arrays
+from isthmus.pipeline.engine.judges import judges_of
+from isthmus.pipeline.engine.run import Run, run_of
+from isthmus.pipeline.engine.store import InFiles
 from isthmus.trace.oracles import judge
 from isthmus.trace.schema import Event, Report, Verdict
 
@@ -54,12 +55,22 @@ def test_the_oracles_agree_with_the_second_opinion() -> None:
         assert said(judge(events, JUDGED).verdicts) == expected, f"seed {seed}"
 
 
-def test_the_audit_in_a_task_agrees_with_the_second_opinion() -> None:
+def found_by_the_engine(run: Run) -> dict[str, Opinion]:
+    found = run.judge(judges_of(JUDGED))
+    return {each.judged: (each.verdict, each.checked, each.violations) for each in found}
+
+
+def test_the_engine_of_the_audit_agrees_with_the_second_opinion() -> None:
     for seed, (events, expected) in enumerate(executions()):
-        found = audit_arrays(run_arrays(undisputed(events), Numbers()), judges_of(JUDGED))
-        verdicts = [row for each in found for row in each.rows("r") if row["record"] == "verdict"]
-        answers = {row["property"]: (row["verdict"], row["checked"], row["violations"]) for row in verdicts}
-        assert answers == expected, f"seed {seed}"
+        assert found_by_the_engine(run_of(undisputed(events))) == expected, f"seed {seed}"
+
+
+def test_the_engine_agrees_where_logs_are_cut_anywhere_and_passes_meet_in_files(tmp_path: Path) -> None:
+    for seed, (events, expected) in enumerate(executions()):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        run = run_of(undisputed(events), block_rows=1 + seed % 7, store=InFiles(directory))
+        assert found_by_the_engine(run) == expected, f"seed {seed}"
 
 
 def undisputed(events: Sequence[Event]) -> list[Event]:
@@ -98,11 +109,10 @@ def test_one_who_joined_delivers_what_was_settled_without_it(seed: int) -> None:
     assert all(answer in ("unknown", expected[name][0]) for name, (answer, _, _) in verdicts.items())
 
 
-def test_both_audits_of_tables_agree_with_the_second_opinion(audits: Audits, by_numpy: Report, by_sql: Report) -> None:
+def test_the_audit_of_a_table_agrees_with_the_second_opinion(audits: Audits, in_one_task: Report) -> None:
     runs = {run: opinion(events) for run, events in audits.runs.items() if run.startswith("x") and run[1:].isdigit()}
-    for report in (by_numpy, by_sql):
-        verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
-        for each in report.verdicts:
-            verdicts[each.run].append(each)
-        for run, expected in runs.items():
-            assert said(verdicts[run]) == expected, f"seed {run[1:]}"
+    verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
+    for each in in_one_task.verdicts:
+        verdicts[each.run].append(each)
+    for run, expected in runs.items():
+        assert said(verdicts[run]) == expected, f"seed {run[1:]}"

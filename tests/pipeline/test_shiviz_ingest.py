@@ -74,9 +74,9 @@ def read_back(rows: list[Event], captions: dict[tuple[str, int], str]) -> tuple[
     ],
 )
 def test_a_witness_shows_what_matters_and_no_more(
-    spark: SparkSession, audits: Audits, by_numpy: Report, run: str, judged: str, seen: list[str]
+    spark: SparkSession, audits: Audits, in_one_task: Report, run: str, judged: str, seen: list[str]
 ) -> None:
-    violation = next(each for each in by_numpy.violations if (each.run, each.property) == (run, judged))
+    violation = next(each for each in in_one_task.violations if (each.run, each.property) == (run, judged))
     rows, captions, shown = witness(audits.table.rows(spark), violation)
     back, texts = read_back(rows, captions)
     assert shown == violation
@@ -109,7 +109,7 @@ class Audited(NamedTuple):
 @pytest.fixture
 def audited(
     audits: Audits,
-    by_numpy: Report,
+    in_one_task: Report,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -119,7 +119,7 @@ def audited(
     (logs / "service.log").write_text(FOREIGN)
     (logs / "damaged.shiviz").write_text("(?<host>(?<clock>(?<event>\n\n")
     # The search for chains of causes is dear, and has its own tests.
-    dear = {each.run for each in by_numpy.verdicts if each.property == "causal" and each.verdict == "violated"}
+    dear = {each.run for each in in_one_task.verdicts if each.property == "causal" and each.verdict == "violated"}
     chosen = sorted(audits.runs.keys() - dear)[:RUNS]
     for name in chosen:
         write_log(logs / f"{name}.shiviz", audits.runs[name])
@@ -127,11 +127,11 @@ def audited(
     return Audited(code, msgspec.json.decode(printed, type=Report), open_table(tmp_path / "table"), set(chosen))
 
 
-def test_logs_of_any_kind_are_read_and_judged(spark: SparkSession, audited: Audited, by_numpy: Report) -> None:
+def test_logs_of_any_kind_are_read_and_judged(spark: SparkSession, audited: Audited, in_one_task: Report) -> None:
     # Ours: the verdict on an exported run is that on the run.
     found, wanted = (
         [each for each in report.verdicts if each.run in audited.runs and PROPERTIES[each.property].by_default]
-        for report in (audited.report, by_numpy)
+        for report in (audited.report, in_one_task)
     )
     assert found == wanted
     assert {each.verdict for each in wanted} == {"holds", "violated", "unknown"}

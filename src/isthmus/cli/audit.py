@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,19 +30,6 @@ _MOST_RUNS = 20
 _MOST_WITNESSES = 20
 
 
-class EngineName(StrEnum):
-    AUTO = "auto"
-    NUMPY = "numpy"
-    SQL = "sql"
-
-
-_ENGINES: dict[EngineName, Literal["numpy", "sql"] | None] = {
-    EngineName.AUTO: None,
-    EngineName.NUMPY: "numpy",
-    EngineName.SQL: "sql",
-}
-
-
 def audit(
     traces: TracesArgument,
     expect: ExpectOption = None,
@@ -52,7 +38,6 @@ def audit(
         Path | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
     ] = None,
     memory: MemoryOption = "2g",
-    engine: Annotated[EngineName, typer.Option(help="auto chooses by the size of each run.")] = EngineName.AUTO,
     shiviz: ShivizOption = None,
     delimiter: DelimiterOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Audit while traces grow, until Ctrl-C.")] = False,
@@ -71,7 +56,6 @@ def audit(
     """Audit traces with Spark: which properties every run keeps, and a witness for each violation."""
     only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
     not_following = {"--keep": keep, "--shiviz": shiviz, "--delimiter": delimiter}
-    not_following["--engine"] = None if engine is EngineName.AUTO else engine
     for name, value in (not_following if follow else only_following).items():
         if value is not None:
             fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
@@ -87,7 +71,7 @@ def audit(
             memory=memory,
             output=output,
         )
-    report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, memory, engine)
+    report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, memory)
     if output is Output.JSON:
         print_json(report)
     else:
@@ -96,14 +80,14 @@ def audit(
 
 
 def _report(
-    traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str, engine: EngineName
+    traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str
 ) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
     from isthmus.pipeline.audit import audit_traces
     from isthmus.pipeline.ingest import session_for
 
     spark = session_for(traces, master, memory)
-    return audit_traces(spark, traces, expected=expected, table=keep, engine=_ENGINES[engine]), expected
+    return audit_traces(spark, traces, expected=expected, table=keep), expected
 
 
 def _expected(expect: str | None) -> tuple[str, ...]:

@@ -106,25 +106,6 @@ def _defaults(master: str, driver_memory: str, shuffle_partitions: int | None, l
     return settings
 
 
-@contextmanager
-def unweighed_batches(spark: SparkSession) -> Iterator[None]:
-    """While many rows go from Java to Python. For the block only: the session may be the user's.
-
-    The greatest number switches the limit of bytes per batch off. With any other, Spark asks after every row how large
-    the batch is, which takes time in proportion to its rows: 138 s instead of 3 s for a million rows.
-    """
-    key = "spark.sql.execution.arrow.maxBytesPerBatch"
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, str((1 << 31) - 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)
-
-
 def require_packages() -> None:
     """Complain in one line where a package of the extra `spark` is missing or too old."""
     way_out = "pip install 'isthmus[spark]'"

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from isthmus.pipeline.ingest import TraceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Stage(Struct, frozen=True):
-    """One stage of Spark. `largest_share` is the part of all rows that passed through its busiest task."""
-
-    name: str
-    tasks: int
-    seconds: float
-    longest_task: float
-    rows: int
-    largest_share: float
 
 
 def read_and_sort(spark: SparkSession, table: TraceTable) -> None:
@@ -41,21 +28,10 @@ def last_stage(spark: SparkSession) -> int:
     return max((stage.stageId() for stage in _stages(spark)), default=-1)
 
 
-def stages_since(spark: SparkSession, number: int) -> list[Stage]:
-    """The stages after this one that had rows to move, in order."""
-    found = []
-    for stage in _stages(spark):
-        if stage.stageId() <= number or str(stage.status()) != "COMPLETE":
-            continue
-        tasks = _tasks(spark, stage)
-        rows = [_rows(task) for task in tasks]
-        times = [_seconds(task) for task in tasks]
-        if sum(rows):
-            share = max(rows) / sum(rows)
-            found.append(
-                Stage(str(stage.name()).partition(" at ")[0], len(tasks), sum(times), max(times), sum(rows), share)
-            )
-    return found
+def task_seconds_since(spark: SparkSession, number: int) -> float:
+    """How long tasks of the stages after this one ran, all added up."""
+    done = [stage for stage in _stages(spark) if stage.stageId() > number and str(stage.status()) == "COMPLETE"]
+    return sum(float(stage.executorRunTime()) for stage in done) / 1000
 
 
 def _store(spark: SparkSession) -> Any:
@@ -69,21 +45,3 @@ def _stages(spark: SparkSession) -> list[Any]:
     none = context._gateway.new_array(jvm.double, 0)
     listed = _store(spark).stageList(None, False, False, none, None)
     return sorted((listed.apply(each) for each in range(listed.size())), key=lambda stage: int(stage.stageId()))
-
-
-def _tasks(spark: SparkSession, stage: Any) -> list[Any]:
-    listed = _store(spark).taskList(stage.stageId(), stage.attemptId(), 100_000)
-    return [listed.apply(each) for each in range(listed.size())]
-
-
-def _rows(task: Any) -> int:
-    metrics = task.taskMetrics()
-    if metrics.isEmpty():
-        return 0
-    measured = metrics.get()
-    return int(measured.inputMetrics().recordsRead() + measured.shuffleReadMetrics().recordsRead())
-
-
-def _seconds(task: Any) -> float:
-    metrics = task.taskMetrics()
-    return 0.0 if metrics.isEmpty() else metrics.get().executorRunTime() / 1000

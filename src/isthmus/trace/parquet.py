@@ -63,13 +63,16 @@ def write_part(path: Path, events: Sequence[Event], *, fsync: bool = False) -> N
 
 
 @contextmanager
-def open_parquet(path: str | Path) -> Iterator[Any]:
-    """A Parquet file to read; whatever is wrong with it, also while it is read, is a `TraceError`."""
+def open_parquet(path: str | Path, **options: Any) -> Iterator[Any]:
+    """A Parquet file to read; whatever is wrong with it, also while it is read, is a `TraceError`.
+
+    `options` are those of `pyarrow.parquet.ParquetFile`.
+    """
     pyarrow = load_pyarrow(path)
     # What pyarrow raises for damaged files is not documented; these are the classes that it uses.
     unreadable = (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError, OverflowError)
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path, **options) as file:
             yield file
     except unreadable as error:
         reason = str(error).partition("\n")[0] or type(error).__name__

@@ -1,9 +1,8 @@
 """The properties that a run can keep: the one list of them, with what violates each and the sentence that says so.
 
 Whoever judges has one table from these names to what judges them there: `ORACLES` in trace/oracles.py, `JUDGES` in
-pipeline/audit/task/judge.py, `SQL_JUDGES` in pipeline/audit/sql/judge.py, `FOLLOWED` in pipeline/follow/judge.py. A
-property that such a table does not have is `unknown` there. Nothing else lists properties: a new one is an entry here
-and one in each table.
+pipeline/engine/judges.py, `FOLLOWED` in pipeline/follow/judge.py. A property that such a table does not have is
+`unknown` there. Nothing else lists properties: a new one is an entry here and one in each table.
 """
 
 from __future__ import annotations

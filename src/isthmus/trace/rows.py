@@ -234,17 +234,18 @@ def _parquet_rows(stretch: Stretch) -> Iterator[Rows]:
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=names):
             columns = [batch.column(field.name).cast(field.type).to_pylist() for field in wanted]
             values = [dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True)]
-            yield _converted(values, row)
+            yield converted(values, range(row, row + len(values)))
             row += len(values)
 
 
-def _converted(values: list[dict[str, Any]], first_row: int) -> Rows:
+def converted(values: list[dict[str, Any]], rows: Sequence[int]) -> Rows:
+    """Rows that are given as values by column: those that fit the columns, whether or not they make sense."""
     try:
-        return Rows(range(first_row, first_row + len(values)), msgspec.convert(values, list[Event]), [])
+        return Rows(rows, msgspec.convert(values, list[Event]), [])
     except ValueError:
         pass
     lines, events, bad = [], [], []
-    for row, each in enumerate(values, first_row):
+    for row, each in zip(rows, values, strict=True):
         try:
             events.append(msgspec.convert(each, Event))
             lines.append(row)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from isthmus.lab.benchmarks.audit import Figure
-
-_SHOWN_STAGES = 8
 
 
 def bench(
@@ -26,7 +19,8 @@ def bench(
 
     listing = table(
         "all five properties beside reading and sorting the same table",
-        *("trace", "deliveries", "ingest s", "sort s", "audit s", "audit/sort", "µs", "MiB", "busiest"),
+        *("trace", "deliveries", "ingest s", "sort s", "audit s", "ingest/sort", "audit/sort", "µs", "MiB", "worker"),
+        *("busy", "load", "work"),
     )
     figures = []
     if not audit.chosen_cases(deliveries, case):
@@ -40,34 +34,26 @@ def bench(
             f"{figure.ingest_seconds:.1f}",
             f"{figure.sort_seconds:.1f}",
             f"{figure.audit_seconds:.1f}",
+            f"{figure.ingest_ratio:.2f}",
             f"{figure.ratio:.2f}",
             f"{figure.microseconds:.2f}",
             f"{figure.peak_mib:,.0f}",
-            f"{figure.largest_share:.0%}",
+            f"{figure.worker_mib:,.0f}",
+            f"{figure.busy:.1f}",
+            f"{figure.load:.1f}",
+            " ".join(f"{ratio:.2f}" for ratio in figure.processor_ratios),
         )
-        err.print(f"{figure.name}: audit {figure.audit_seconds:.1f} s, read and sort {figure.sort_seconds:.1f} s")
+        err.print(
+            f"{figure.name}: ingest {figure.ingest_seconds:.1f} s, read and sort {figure.sort_seconds:.1f} s, "
+            f"audit {figure.audit_seconds:.1f} s"
+        )
     if output is Output.HUMAN:
         out.print(listing)
         out.print("µs: audit per delivery; MiB: most memory of Java and Python together during the audit")
-        out.print("busiest: the share of one task in the rows of its stage, among stages that move half of all rows")
-        for figure in figures:
-            out.print(_stages(figure))
+        out.print("worker: MiB of the largest Python worker; busy: cores at work in the audit; load: of the machine")
+        out.print("work: ingest and audit over reading and sorting, in processor time of Java and Python")
         by_name = {figure.name: figure for figure in figures}
         if {"one run", "one run, a tenth"} <= by_name.keys():
             growth = by_name["one run"].microseconds / by_name["one run, a tenth"].microseconds
             out.print(f"cost per delivery, the whole over a tenth of it: {growth:.2f}")
     return figures, HOLDS
-
-
-def _stages(figure: Figure) -> Table:
-    listing = table(f"{figure.name}: longest stages", "stage", "tasks", "task s", "longest s", "rows", "busiest task")
-    for stage in sorted(figure.stages, key=lambda each: -each.seconds)[:_SHOWN_STAGES]:
-        listing.add_row(
-            stage.name,
-            str(stage.tasks),
-            f"{stage.seconds:.1f}",
-            f"{stage.longest_task:.1f}",
-            f"{stage.rows:,}",
-            f"{stage.largest_share:.0%}",
-        )
-    return listing

@@ -1,4 +1,4 @@
-"""Mistakes in those who judge traces: the oracles, the audit in a task, the streaming audit.
+"""Mistakes in those who judge traces: the oracles, the engine of the audit, the streaming audit.
 
 No simulation can catch these: a judge that is wrong says that all is well. They are caught by a second opinion, which
 tests/lab/test_judge_mutants.py asks.
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from isthmus.lab.mutants.mutant import Mutant, mutant
-from isthmus.pipeline.audit.task import order
-from isthmus.pipeline.audit.task.arrays import Array, RunArrays
-from isthmus.pipeline.audit.task.judge import Integrity
-from isthmus.pipeline.audit.task.order import Channels
+from isthmus.pipeline.engine import causes, judges
+from isthmus.pipeline.engine.edges import Stretch, close
+from isthmus.pipeline.engine.logs import DELIVER, OTHER, Array, Rows
+from isthmus.pipeline.engine.receiver import Receiver
+from isthmus.pipeline.engine.run import Run
 from isthmus.pipeline.follow import chains
 from isthmus.pipeline.follow.run import Reader
 from isthmus.pipeline.follow.state import FollowedMessage, Row
@@ -33,9 +34,8 @@ _wrong_judge = partial(mutant, among=JUDGE_MUTANTS)
 # The originals that mutants build on, taken before anything is replaced.
 _by_index: Callable[..., list[Event]] = history._by_index
 _add_log: Callable[..., None] = RunHistory._add_log
-_split: Callable[..., None] = RunArrays._split_by_process
+_read: Callable[..., Rows] = Run.read
 _take: Callable[..., None] = Reader._take
-_look: Callable[..., None] = Integrity.look
 _unmet_cause: Callable[..., int | None] = _Channels.unmet_cause
 
 
@@ -50,11 +50,13 @@ def _without_a_delivery(process: ProcessHistory, rows: list[Event]) -> list[Even
     return sound[:last] + sound[last + 1 :]
 
 
-@_wrong_judge("task-skips-a-row", of=RunArrays._split_by_process)
-def _without_last_deliveries(self: RunArrays, pid: Array, index: Array, kind: Array, message: Array) -> None:
-    """The audit in a task leaves out the last delivery of every log."""
-    _split(self, pid, index, kind, message)
-    self.deliveries = [(messages[:-1], at[:-1]) for messages, at in self.deliveries]
+@_wrong_judge("engine-skips-a-row", of=Run.read)
+def _without_last_deliveries(self: Run, number: int, block: int) -> Rows:
+    """The engine leaves out the last delivery of every block."""
+    rows = _read(self, number, block)
+    kind = rows.kind.copy()
+    kind[np.flatnonzero(kind == DELIVER)[-1:]] = OTHER
+    return rows._replace(kind=kind)
 
 
 @_wrong_judge("follow-skips-a-row", of=Reader._take)
@@ -83,13 +85,22 @@ def _never_early(self: RunHistory, process: ProcessHistory, rows: list[Event]) -
     process.early = []
 
 
-@_wrong_judge("task-accepts-early", of=Integrity.look)
-def _nobody_is_the_sender(self: Integrity, channels: Channels) -> None:
-    """The audit in a task takes a delivery before its own `send` row for fine."""
-    senders = self.run.log_of_sender
-    self.run.log_of_sender = np.full_like(senders, -1)
-    _look(self, channels)
-    self.run.log_of_sender = senders
+@_wrong_judge("engine-accepts-early", of=Receiver.early)
+def _nothing_early(self: Receiver) -> Array:
+    """The engine takes a delivery before its own `send` row for fine."""
+    return np.zeros(0, np.int64)
+
+
+@_wrong_judge("engine-trusts-direct-edges", of=Receiver.hides)
+def _hides_nothing(self: Receiver, stretch: Stretch) -> bool:
+    """The engine judges by what senders saw, even where messages are invisible."""
+    return False
+
+
+@_wrong_judge("engine-closes-nothing", of=close, where=judges)
+def _closes_nothing(run: Run, direct: Sequence[Stretch]) -> list[Stretch]:
+    """The engine takes what senders saw for whole causal pasts."""
+    return list(direct)
 
 
 @_wrong_judge("follow-accepts-early", of=Words.not_sent_yet)
@@ -116,9 +127,9 @@ def _oracle_ends(pairs: Sequence[tuple[Any, Any]], answer: Callable[..., Any]) -
     return _ends_only(pairs, answer)
 
 
-@_wrong_judge("task-forgets-the-chain", of=chains_of_causes, where=order)
-def _task_ends(pairs: Sequence[tuple[Any, Any]], answer: Callable[..., Any]) -> list[list[Any]]:
-    """The audit in a task shows a cause and its effect, and nothing of what is between."""
+@_wrong_judge("engine-forgets-the-chain", of=chains_of_causes, where=causes)
+def _engine_ends(pairs: Sequence[tuple[Any, Any]], answer: Callable[..., Any]) -> list[list[Any]]:
+    """The engine shows a cause and its effect, and nothing of what is between."""
     return _ends_only(pairs, answer)
 
 

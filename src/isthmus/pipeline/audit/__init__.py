@@ -1,37 +1,32 @@
 """The audit: which properties every run of a table keeps, and a witness where it does not.
 
-Runs that fit a task are audited by numpy, each in one task, many at a time. A run that is too large for that is audited
-by Spark SQL, spread over all tasks. Both give the same verdicts and counts; tests compare them with each other and with
-the definition. See docs/design/audit.md.
+Runs that fit a task are audited in one, many at a time; a larger run goes through the same functions with files in
+between, spread over all tasks. See docs/design/audit.md.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
-from isthmus.pipeline.audit.codes import coded, log_table, refuse_shared_codes
-from isthmus.pipeline.audit.findings import FINDINGS, TOO_LARGE
-from isthmus.pipeline.audit.sql.judge import audit_in_sql, sql_judges_of
-from isthmus.pipeline.audit.task.judge import Judges, audit_group, judges_of
-from isthmus.pipeline.audit.witness import violations_in_words
+from isthmus.pipeline.audit.spread import SpreadRun
+from isthmus.pipeline.engine.finding import Finding
+from isthmus.pipeline.engine.judges import Judges, judges_of
+from isthmus.pipeline.engine.logs import Block
+from isthmus.pipeline.engine.run import Run
+from isthmus.pipeline.engine.store import InMemory
 from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
+from isthmus.pipeline.ingest.table import TableRows
 from isthmus.pipeline.problems import SparkProblem, is_table
-from isthmus.pipeline.session import unweighed_batches
-from isthmus.trace.properties import PROPERTIES, audited_properties
-from isthmus.trace.schema import Answer, Report, Verdict
+from isthmus.pipeline.tasks import in_tasks
+from isthmus.trace.properties import PROPERTIES, audited_properties, violation
+from isthmus.trace.schema import Report, Verdict
 
-Engine: TypeAlias = Literal["numpy", "sql"]
-
-ROWS_PER_TASK = 16_000_000
-"""A run with more rows than this is audited by Spark SQL. Numpy takes about 100 bytes per row in its worst moment."""
+ROWS_PER_TASK = 2_000_000
+"""A run with more rows than this is spread over tasks. In memory a row takes about 60 bytes."""
 
 MOST_WITNESSES = 1000
 """That are described in a report, over all runs. All violations are counted."""
@@ -43,107 +38,64 @@ def audit_traces(
     *,
     expected: Iterable[str] = (),
     table: str | Path | None = None,
-    engine: Engine | None = None,
 ) -> Report:
     """Audit trace files, or one table that was made of them before. With `table`, the table is kept there."""
     if len(paths) == 1 and is_table(paths[0]):
-        return audit(spark, open_table(paths[0]), expected=expected, engine=engine)
+        return audit(spark, open_table(paths[0]), expected=expected)
     if table is not None:
-        return audit(spark, ingest(spark, paths, table), expected=expected, engine=engine)
+        return audit(spark, ingest(spark, paths, table), expected=expected)
     with tempfile.TemporaryDirectory(prefix="isthmus-audit-") as scratch:
-        return audit(spark, ingest(spark, paths, Path(scratch, "table")), expected=expected, engine=engine)
+        return audit(spark, ingest(spark, paths, Path(scratch, "table")), expected=expected)
 
 
 def audit(
-    spark: SparkSession,
-    table: TraceTable,
-    *,
-    expected: Iterable[str] = (),
-    engine: Engine | None = None,
-    rows_per_task: int = ROWS_PER_TASK,
+    spark: SparkSession, table: TraceTable, *, expected: Iterable[str] = (), rows_per_task: int = ROWS_PER_TASK
 ) -> Report:
-    """Audit a table by the properties that are always judged and by those that are expected.
-
-    `engine` overrides the choice by size.
-    """
-    properties = audited_properties(expected)
+    """Audit a table by the properties that are always judged and by those that are expected."""
+    judges = judges_of(audited_properties(expected))
+    runs: dict[str, list[Block]] = {}
+    for block in table.blocks():
+        runs.setdefault(block.run, []).append(block)
+    small = {run for run, blocks in runs.items() if _rows(blocks) <= rows_per_task}
+    rows = TableRows(table.path)
     try:
-        with unweighed_batches(spark):
-            return _audit(table.rows(spark), table.quarantined(spark), properties, engine, rows_per_task)
+        found = _together(spark, [runs[run] for run in sorted(small)], rows, judges)
+        for run in sorted(runs.keys() - small):
+            # Beside the rows, because whoever sees these sees that.
+            with tempfile.TemporaryDirectory(prefix=".audit-", dir=table.path) as scratch:
+                found[run] = SpreadRun(spark, run, runs[run], rows, Path(scratch)).judge(judges)
     except SPARK_FAILURES as error:
         raise SparkProblem(
             f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master"
         ) from error
+    return _report(found, sum(map(_rows, runs.values())), table.quarantined(spark))
 
 
-def _audit(
-    rows: DataFrame, quarantined: int, properties: Sequence[str], engine: Engine | None, rows_per_task: int
-) -> Report:
-    sql_judges = sql_judges_of(properties)
-    logs = log_table(rows).persist()
-    found: DataFrame | None = None
-    try:
-        refuse_shared_codes(logs)
-        runs, events = logs.select(f.count_distinct("run"), f.sum("rows")).collect()[0]
-        numbers = coded(rows)
-        large = _large_runs(logs, engine, rows_per_task)
-        parts = []
-        if len(large) < runs:
-            small = _only(numbers, large, "left_anti") if large else numbers
-            parts.append(small.groupBy("run").applyInArrow(_task(judges_of(properties)), FINDINGS))
-        if large:
-            parts.append(audit_in_sql(_only(numbers, large), sql_judges))
-        found = reduce(DataFrame.unionByName, parts).persist()
-        verdicts = found.where(f.col("record") == "verdict").collect()
-        too_wide = [row.run for row in verdicts if row.property == TOO_LARGE]
-        if too_wide:
-            more = audit_in_sql(_only(numbers, too_wide), sql_judges)
-            found.unpersist()
-            found = found.where(f.col("property") != TOO_LARGE).unionByName(more).persist()
-            verdicts = found.where(f.col("record") == "verdict").collect()
-        witnesses = _witnesses(found)
-        return Report(
-            runs=runs,
-            events=events,
-            verdicts=_in_order(verdicts),
-            violations=violations_in_words(rows, logs, witnesses),
-            quarantined=quarantined,
-        )
-    finally:
-        logs.unpersist()
-        if found is not None:
-            found.unpersist()
+def _rows(blocks: Iterable[Block]) -> int:
+    return sum(block.rows for block in blocks)
 
 
-def _task(judges: Judges) -> Callable[[pa.Table], pa.Table]:
-    """The function that Spark carries to its workers, with the judges in it."""
+def _together(
+    spark: SparkSession, runs: Sequence[list[Block]], rows: TableRows, judges: Judges
+) -> dict[str, list[Finding]]:
+    """Runs that fit a task. Neighbours share one, because they share files."""
 
-    def task(table: pa.Table) -> pa.Table:
-        return audit_group(table, judges)
+    def judge(blocks: list[Block]) -> list[Finding]:
+        return Run(blocks[0].run, blocks, rows, InMemory()).judge(judges)
 
-    return task
-
-
-def _only(rows: DataFrame, runs: Sequence[str], how: str = "left_semi") -> DataFrame:
-    names = rows.sparkSession.createDataFrame([(run,) for run in runs], "run string")
-    return rows.join(f.broadcast(names), "run", how)
+    found = in_tasks(spark, judge, runs, list[Finding])
+    return {blocks[0].run: each for blocks, each in zip(runs, found, strict=True)}
 
 
-def _large_runs(logs: DataFrame, engine: Engine | None, rows_per_task: int) -> list[str]:
-    if engine == "numpy":
-        return []
-    per_run = logs.groupBy("run").agg(f.sum("rows").alias("rows"))
-    return [row.run for row in per_run.where(f.col("rows") > (0 if engine == "sql" else rows_per_task)).collect()]
-
-
-def _witnesses(found: DataFrame) -> list[Row]:
-    witnesses = found.where(f.col("record") == "witness")
-    return (
-        witnesses.orderBy("run", "property", "process", "second_index", "first_index").limit(MOST_WITNESSES).collect()
-    )
-
-
-def _in_order(rows: Iterable[Row]) -> list[Verdict]:
-    verdicts = [Verdict(row.run, row.property, cast(Answer, row.verdict), row.checked, row.violations) for row in rows]
+def _report(found: dict[str, list[Finding]], events: int, quarantined: int) -> Report:
     places = {name: place for place, name in enumerate(PROPERTIES)}
-    return sorted(verdicts, key=lambda each: (each.run, places[each.property]))
+    verdicts, violations = [], []
+    for run, findings in sorted(found.items()):
+        for each in sorted(findings, key=lambda each: places[each.judged]):
+            verdicts.append(Verdict(run, each.judged, each.verdict, each.checked, each.violations))
+            violations += [violation(run, each.judged, described.mistake) for described in each.described]
+    violations.sort(key=lambda each: (each.run, each.property, each.process, each.first, each.second or ""))
+    return Report(
+        runs=len(found), events=events, verdicts=verdicts, violations=violations[:MOST_WITNESSES],
+        quarantined=quarantined,
+    )  # fmt: skip

@@ -1,47 +1,61 @@
-"""Pieces of trace files into rows, inside Spark's Python workers."""
+"""Pieces of trace files into rows, inside tasks: what counts as a table, and what does not with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from isthmus.pipeline.engine.logs import Array
 from isthmus.pipeline.ingest.files import FilePiece
-from isthmus.pipeline.ingest.rows import PLACE, TORN
-from isthmus.trace.columns import TRACE_COLUMNS
+from isthmus.pipeline.ingest.sound import not_utf8, suspects
+from isthmus.pipeline.ingest.table import TORN, WORDS
 from isthmus.trace.files import open_file
-from isthmus.trace.parquet import arrow_schema
-from isthmus.trace.rows import Rows, Stretch, read_rows, sensible
-from isthmus.trace.schema import Event, TraceError
+from isthmus.trace.parquet import arrow_schema, columns_to_read, open_parquet
+from isthmus.trace.rows import Rows, Stretch, converted, read_rows, sensible
+from isthmus.trace.schema import COLUMNS, TraceError
 from isthmus.trace.shiviz.importer import import_log
 from isthmus.trace.shiviz.log import MAX_FILE, Bad, Expressions
 
-_BATCH_ROWS = 1 << 14
-_PLACED = arrow_schema((*TRACE_COLUMNS, *PLACE))
+BATCH_ROWS = 1 << 20
+"""Rows that a task has in memory at a time."""
+
+_SCHEMA = arrow_schema()
 
 
-def decode_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: pieces in, rows with their places out. Whatever the bytes, no exception."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield from piece_rows(FilePiece(**row))
+class Batch(NamedTuple):
+    """Rows of one file in the order of its lines, which may leave out some, and lines that do not count."""
+
+    rows: Any
+    lines: Array
+    bad: list[tuple[int, str]]
 
 
-def piece_rows(piece: FilePiece) -> Iterator[pa.RecordBatch]:
-    """The rows of one piece, bad ones with the reason, some thousands at a time."""
-    gathered = _Gathered(piece.file)
+def decoded(piece: FilePiece) -> Iterator[Batch]:
+    """The rows of a piece. `TraceError` where a Parquet file cannot be read; nothing else, whatever the bytes."""
+    if piece.path.endswith(".parquet"):
+        yield from _parquet(piece)
+        return
+    lines: list[int] = []
+    events: list[Any] = []
+    bad: list[tuple[int, str]] = []
     try:
         stretch = Stretch(piece.path, piece.start, piece.end, piece.first_line)
         for rows in [_shiviz_rows(piece)] if piece.shiviz else read_rows(stretch):
-            gathered.add(rows)
-            if gathered.count >= _BATCH_ROWS:
-                yield gathered.batch()
+            lines += rows.lines
+            events += rows.events
+            bad += rows.bad
+            if rows.torn:
+                bad.append((rows.torn, TORN))
     except TraceError as error:
-        gathered.bad.append((0, error.reason))
-    if gathered.count:
-        yield gathered.batch()
+        bad.append((0, error.reason))
+    columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    yield Batch(pa.Table.from_arrays(arrays, schema=_SCHEMA), np.array(lines, np.int64), bad)
 
 
 def _shiviz_rows(piece: FilePiece) -> Rows:
@@ -55,35 +69,45 @@ def _shiviz_rows(piece: FilePiece) -> Rows:
     return sensible(Rows([line for line, _ in found], [event for _, event in found], bad))
 
 
-class _Gathered:
-    """Rows of one file on their way into a record batch."""
+def _parquet(piece: FilePiece) -> Iterator[Batch]:
+    """A row group, in parts of a million rows."""
+    with open_parquet(piece.path, read_dictionary=WORDS, memory_map=True) as file:
+        names = columns_to_read(piece.path, file.schema_arrow).names
+        line = piece.first_line
+        for part in file.iter_batches(BATCH_ROWS, [piece.start], names, use_threads=False):
+            yield _checked(_with_our_types(part), np.arange(line, line + part.num_rows))
+            line += part.num_rows
 
-    def __init__(self, file: int) -> None:
-        self.file = file
-        self.lines: list[int] = []
-        self.events: list[Event] = []
-        self.bad: list[tuple[int, str]] = []
 
-    @property
-    def count(self) -> int:
-        return len(self.events) + len(self.bad)
+def _with_our_types(part: Any) -> Any:
+    """All columns of a trace; words stay numbers in a dictionary."""
+    columns = []
+    for field in _SCHEMA:
+        wanted = pa.dictionary(pa.int32(), pa.string()) if field.name in WORDS else field.type
+        if field.name not in part.schema.names:
+            column = pa.nulls(part.num_rows, field.type)
+        else:
+            column = part.column(field.name)
+            if column.type != wanted:
+                column = column.cast(field.type)
+        columns.append(column)
+    return pa.table(columns, names=_SCHEMA.names)
 
-    def add(self, rows: Rows) -> None:
-        self.lines += rows.lines
-        self.events += rows.events
-        self.bad += rows.bad
-        if rows.torn:
-            self.bad.append((rows.torn, TORN))
 
-    def batch(self) -> pa.RecordBatch:
-        good, bad = len(self.events), len(self.bad)
-        columns = list(zip(*map(msgspec.structs.astuple, self.events), strict=True)) or [()] * len(TRACE_COLUMNS)
-        values = [[*column, *[None] * bad] for column in columns]
-        values += [
-            [self.file] * (good + bad),
-            [*self.lines, *(line for line, _ in self.bad)],
-            [*[None] * good, *(reason for _, reason in self.bad)],
-        ]
-        self.lines, self.events, self.bad = [], [], []
-        arrays = [pa.array(column, field.type) for column, field in zip(values, _PLACED, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=_PLACED)
+def _checked(rows: Any, lines: Array) -> Batch:
+    garbled = not_utf8(rows)
+    if garbled:
+        kept = np.isin(np.arange(len(lines)), list(garbled), invert=True)
+        plain = pa.table([rows.column(field.name).cast(field.type) for field in _SCHEMA], names=_SCHEMA.names)
+        rest = _checked(plain.filter(pa.array(kept)), lines[kept])
+        return rest._replace(bad=rest.bad + [(int(lines[row]), reason) for row, reason in garbled.items()])
+    wrong = np.flatnonzero(suspects(rows))
+    if not len(wrong):
+        return Batch(rows, lines, [])
+    values = rows.take(pa.array(wrong)).to_pylist()
+    found = sensible(converted(values, lines[wrong].tolist()))
+    kept = np.isin(lines, [line for line, _ in found.bad], invert=True)
+    return Batch(rows.filter(pa.array(kept)), lines[kept], found.bad)
+
+
+assert tuple(_SCHEMA.names) == COLUMNS

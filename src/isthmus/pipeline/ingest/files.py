@@ -1,14 +1,14 @@
 """Which files a trace is made of, and in which pieces they are read.
 
-Large JSON Lines files are cut into pieces at line ends, so that one file keeps all cores busy; Parquet files whose
-columns are exactly ours are Spark's to read, and any others are read through pyarrow. A file that cannot be read, or is
-no trace, is a bad file: it is quarantined as a whole, with its reason, and the others still count. A ShiViz log is one
-piece, because its clocks need the whole of it.
+Large JSON Lines files are cut into pieces at line ends, so that one file keeps all cores busy; a piece of a Parquet
+file is one of its row groups. A file that cannot be read, or is no trace, is a bad file: it is quarantined as a whole,
+with its reason, and the others still count. A ShiViz log is one piece, because its clocks need the whole of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ PIECE_BYTES = 32 << 20
 
 
 class FilePiece(NamedTuple):
-    """What one task reads of a file, as a row of Spark: a stretch, or a whole ShiViz log.
+    """What is read of a file in one go: a stretch, or a whole ShiViz log.
 
     `parser` and `delimiter` are for ShiViz logs that do not say themselves how they are read.
     """
@@ -37,19 +37,11 @@ class FilePiece(NamedTuple):
     delimiter: str = ""
 
 
-PIECE_SCHEMA = (
-    "file bigint, path string, start bigint, end bigint, first_line bigint, shiviz boolean, parser string, "
-    "delimiter string"
-)
-
-
 class TraceFiles(NamedTuple):
-    """The files of a trace by the way in which they are read. `names[number]` is the file of that number."""
+    """The files of a trace, and in which pieces they are read. `names[number]` is the file of that number."""
 
     names: list[str]
     pieces: list[FilePiece]
-    native: list[int]
-    """Parquet files with exactly our columns."""
     bad: list[tuple[int, str]]
     """Number and reason of each file that cannot be used."""
 
@@ -57,14 +49,11 @@ class TraceFiles(NamedTuple):
 def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
     """Look at sizes and footers, and decide how each file is read."""
     names = list(map(str, paths))
-    files = TraceFiles(names, [], [], [])
+    files = TraceFiles(names, [], [])
     for number, name in enumerate(names):
         try:
             if name.endswith(".parquet"):
-                if _is_native(name):
-                    files.native.append(number)
-                else:
-                    files.pieces.append(FilePiece(number, name))
+                files.pieces.extend(_row_groups(number, name))
             elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
                 how = (expressions.parser, expressions.delimiter)
                 files.pieces.append(FilePiece(number, name, 0, size_of(name), 1, True, *how))
@@ -75,11 +64,12 @@ def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
     return files
 
 
-def _is_native(name: str) -> bool:
-    """Whether Spark can read a Parquet file as it is. Raises where nobody can."""
+def _row_groups(number: int, name: str) -> list[FilePiece]:
     with open_parquet(name) as file:
-        found = file.schema_arrow
-    return all(found.field(field.name).type == field.type for field in columns_to_read(name, found))
+        columns_to_read(name, file.schema_arrow)
+        rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    first_rows = accumulate(rows, initial=1)
+    return [FilePiece(number, name, group, group + 1, next(first_rows)) for group in range(len(rows))]
 
 
 def _pieces(number: int, name: str) -> Iterator[FilePiece]:

@@ -1,1 +1,0 @@
-"""The audit of runs that no single task can hold, in Spark SQL."""

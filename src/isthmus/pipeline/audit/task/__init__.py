@@ -1,1 +1,0 @@
-"""The audit of a run that one task can hold, by numpy."""

@@ -1,0 +1,324 @@
+"""Rows into blocks, in two steps of tasks.
+
+**Take**: each batch of a file is written as one file of the table, log by log and by index. A batch that is one log in
+order, as our writer makes them, is written as it comes. **Gather**: where pieces of a log overlap, or are small, they
+are read again and put together, and rows that claim one place meet. Files of which a part is put together are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from isthmus.pipeline.engine.logs import Array, Block, audiences_of, coded, facts, words
+from isthmus.pipeline.ingest.decode import Batch, decoded
+from isthmus.pipeline.ingest.files import FilePiece
+from isthmus.pipeline.ingest.table import TORN, WORDS
+from isthmus.trace.rows import shown
+from isthmus.trace.schema import COLUMNS, TraceError
+
+BLOCK_ROWS = 1 << 20
+"""The most rows that a task sorts, and that a block has."""
+
+LEAST_ROWS = 1 << 16
+MOST_SMALL = 4
+"""A log in more pieces than this is put together if they are smaller than that."""
+
+_OWN_GROUP = 1 << 12
+"""Rows from which on a block has a row group to itself."""
+
+_WRITING: dict[str, Any] = {
+    "compression": "snappy",
+    "use_dictionary": [*WORDS, "payload_bytes", "control_bytes", "audience"],
+    "column_encoding": dict.fromkeys(("index", "origin_seq", "time_ns", "line"), "DELTA_BINARY_PACKED"),
+    "write_statistics": ["run", "system", "process", "index"],
+    "store_schema": False,
+}
+
+
+class Part(Struct):
+    """A block as it was taken, with what is needed to put it together with others."""
+
+    block: Block
+    file: int
+    first_line: int
+    """Of its first row; the others follow without a gap. 0: its rows have a column `line`."""
+    rising: bool
+    """No index comes twice."""
+
+
+class Taken(Struct):
+    file: int
+    parts: list[Part]
+    bad: int
+    """Lines that do not count, and are in the quarantine."""
+    names: list[str]
+    """Of the files that were written."""
+    damaged: str = ""
+    """Why the whole file cannot be used."""
+
+
+class _Cut(NamedTuple):
+    """Rows of one log."""
+
+    start: int
+    stop: int
+    log: tuple[str, str, str]
+
+
+# Take -----------------------------------------------------------------------------------------------------------------
+
+
+def take(directory: Path, number: int, piece: FilePiece, block_rows: int) -> Taken:
+    """The rows of a piece of a file as files of the table."""
+    taken = Taken(piece.file, [], 0, [])
+    try:
+        for part, batch in enumerate(decoded(piece)):
+            name = f"{number:06}-{part:03}.parquet"
+            taken.names.append(name)
+            taken.bad += sum(reason != TORN for _, reason in batch.bad)
+            _put_aside(directory, name, [(piece.file, line, reason) for line, reason in batch.bad])
+            if len(batch.lines):
+                taken.parts += _taken_batch(directory, name, piece.file, batch, block_rows)
+    except TraceError as error:
+        taken.damaged = error.reason
+    return taken
+
+
+def _taken_batch(directory: Path, name: str, file: int, batch: Batch, block_rows: int) -> Iterator[Part]:
+    rows, lines = batch.rows, batch.lines
+    log, names = _logs(rows)
+    index = rows.column("index").to_numpy()
+    starts = _changes(log)
+    in_order = (
+        len(starts) == len(np.unique(log[starts])) and not ((index[1:] <= index[:-1]) & (log[1:] == log[:-1])).any()
+    )
+    first_line = int(lines[0]) if in_order and lines[-1] - lines[0] == len(lines) - 1 else 0
+    if not in_order:
+        order = np.lexsort((index, log))
+        rows, log, index, lines = rows.take(pa.array(order)), log[order], index[order], lines[order]
+        starts = np.union1d(_changes(log), _changes(index // block_rows))
+    if not first_line:
+        rows = rows.append_column("line", pa.array(lines))
+    stops = [*starts[1:].tolist(), len(log)]
+    cuts = [_Cut(start, stop, names[log[start]]) for start, stop in zip(starts.tolist(), stops, strict=True)]
+    for cut, block in zip(cuts, write(directory, name, rows, cuts), strict=True):
+        part = index[cut.start : cut.stop]
+        yield Part(block, file, first_line and first_line + cut.start, bool((part[1:] > part[:-1]).all()))
+
+
+def _logs(rows: Any) -> tuple[Array, list[tuple[str, str, str]]]:
+    """The number of each row's log, and the names of logs by number, which rise with them."""
+    number = np.zeros(rows.num_rows, np.int64)
+    told: list[list[str]] = []
+    for column in ("run", "system", "process"):
+        word, names = words(rows.column(column))
+        rank = np.argsort(np.argsort(np.array(names, object)))
+        number = number * len(names) + rank[word]
+        told.append(sorted(names))
+    used, number = np.unique(number, return_inverse=True) if number.any() else (np.zeros(1, np.int64), number)
+    runs, systems, processes = told
+    of_log = (np.unravel_index(each, (len(runs), len(systems), len(processes))) for each in used.tolist())
+    return number, [(runs[run], systems[system], processes[process]) for run, system, process in of_log]
+
+
+def _changes(values: Array) -> Array:
+    """Where something else begins."""
+    return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+
+
+def write(directory: Path, name: str, rows: Any, cuts: Sequence[_Cut]) -> list[Block]:
+    """Write a file of the table, and the facts of its blocks. Small blocks share row groups."""
+    numbers = coded(rows)
+    audience, sets = audiences_of(rows, numbers)
+    rows = rows.append_column("audience", audience)
+    if sets.sizes:
+        (directory / "sets" / name).write_bytes(msgspec.msgpack.encode(sets))
+    blocks: list[Block] = []
+    groups: list[tuple[int, int]] = []
+    for cut in cuts:
+        small = cut.stop - cut.start < _OWN_GROUP
+        if not (small and groups and groups[-1][1] - groups[-1][0] < LEAST_ROWS and blocks[-1].rows < _OWN_GROUP):
+            groups.append((cut.start, cut.stop))
+        groups[-1] = groups[-1][0], cut.stop
+        block = facts(numbers.part(cut.start, cut.stop), *cut.log)
+        block.path, block.group, block.start = name, len(groups) - 1, cut.start - groups[-1][0]
+        blocks.append(block)
+    with pq.ParquetWriter(directory / "rows" / name, rows.schema, **_WRITING) as writer:
+        for start, stop in groups:
+            writer.write_table(rows.slice(start, stop - start), row_group_size=stop - start)
+    return blocks
+
+
+def _put_aside(directory: Path, name: str, bad: Sequence[tuple[int, int, str]]) -> None:
+    if bad:
+        columns = zip(*bad, strict=True)
+        table = pa.table([pa.array(each) for each in columns], names=["file", "line", "reason"])
+        pq.write_table(table, directory / "quarantine" / name)
+
+
+# Gather ---------------------------------------------------------------------------------------------------------------
+
+
+class Group(Struct):
+    """Parts of one log that become a block: their rows from one index to before another."""
+
+    parts: list[Part]
+    low: int
+    high: int
+    rows: int
+
+
+class Gathered(Struct):
+    blocks: list[Block]
+    bad: int
+
+
+def to_gather(parts: Sequence[Part]) -> list[Part]:
+    """Parts that overlap or are small pieces of a log, and all that share a file with one of these."""
+    wrong: set[str] = set()
+    for mine in _by_log(parts):
+        last, reaches_furthest = -1, ""
+        small = len(mine) > MOST_SMALL and sum(part.block.rows for part in mine) < len(mine) * LEAST_ROWS
+        for part in mine:
+            if small or not part.rising:
+                wrong.add(part.block.path)
+            if part.block.first <= last:
+                wrong |= {part.block.path, reaches_furthest}
+            if part.block.last > last:
+                last, reaches_furthest = part.block.last, part.block.path
+    return [part for part in parts if part.block.path in wrong]
+
+
+def _by_log(parts: Sequence[Part]) -> list[list[Part]]:
+    found: dict[tuple[str, str, str], list[Part]] = {}
+    for part in parts:
+        found.setdefault((part.block.run, part.block.system, part.block.process), []).append(part)
+    return [sorted(found[log], key=lambda part: part.block.first) for log in sorted(found)]
+
+
+def groups_of(parts: Sequence[Part], block_rows: int) -> list[list[Group]]:
+    """What is put together, in jobs of about a million rows."""
+    jobs: list[list[Group]] = []
+    size = BLOCK_ROWS
+    for mine in _by_log(parts):
+        for group in _groups(mine, block_rows):
+            if size + group.rows > BLOCK_ROWS:
+                jobs.append([])
+                size = 0
+            jobs[-1].append(group)
+            size += group.rows
+    return jobs
+
+
+def _groups(parts: Sequence[Part], block_rows: int) -> Iterator[Group]:
+    """Parts of a log that overlap go together, and with neighbours as long as that makes no large block."""
+    together: list[Part] = []
+    last, rows = -1, 0
+    for part in [*parts, None]:
+        if together and (part is None or (part.block.first > last and rows + part.block.rows > block_rows)):
+            yield from _cut(Group(together, together[0].block.first, last + 1, rows), block_rows)
+            together, rows = [], 0
+        if part is not None:
+            together.append(part)
+            last, rows = max(last, part.block.last), rows + part.block.rows
+
+
+def _cut(group: Group, block_rows: int) -> Iterator[Group]:
+    """A group that no task should hold at once, by index."""
+    count = (group.high - group.low) // block_rows + 1
+    if group.rows <= 2 * block_rows or count > group.rows:
+        yield group
+        return
+    for low in range(group.low, group.high, block_rows):
+        high = min(low + block_rows, group.high)
+        parts = [part for part in group.parts if part.block.first < high and part.block.last >= low]
+        if parts:
+            yield Group(parts, low, high, min(group.rows, sum(part.block.rows for part in parts)))
+
+
+def gather(directory: Path, number: int, groups: Sequence[Group]) -> Gathered:
+    """Put groups together into one file of the table."""
+    name = f"gathered-{number:06}.parquet"
+    tables, cuts, bad = [], [], []
+    count = 0
+    for group in groups:
+        block = group.parts[0].block
+        rows, wrong = _merged(directory, group, (block.run, block.system, block.process))
+        bad += wrong
+        if rows.num_rows:
+            cuts.append(_Cut(count, count + rows.num_rows, (block.run, block.system, block.process)))
+            tables.append(rows)
+            count += rows.num_rows
+    _put_aside(directory, name, bad)
+    return Gathered(write(directory, name, pa.concat_tables(tables), cuts) if tables else [], len(bad))
+
+
+def _merged(directory: Path, group: Group, log: tuple[str, str, str]) -> tuple[Any, list[tuple[int, int, str]]]:
+    """The rows of a group in order of index, and those that are put aside: of equal rows the first by line counts."""
+    tables, files, lines = [], [], []
+    for part in group.parts:
+        table, line = _read(directory, part)
+        index = table.column("index").to_numpy()
+        inside = slice(*np.searchsorted(index, (group.low, group.high)).tolist())
+        tables.append(table.slice(inside.start, inside.stop - inside.start))
+        lines.append(line[inside])
+        files.append(np.full(len(lines[-1]), part.file))
+    rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    file, line = np.concatenate(files), np.concatenate(lines)
+    order = np.lexsort((line, file, rows.column("index").to_numpy()))
+    rows, file, line = rows.take(pa.array(order)), file[order], line[order]
+    index = rows.column("index").to_numpy()
+    repeats = np.append(False, index[1:] == index[:-1])
+    if not repeats.any():
+        return rows, []
+    claim = np.cumsum(~repeats) - 1
+    at = np.flatnonzero(repeats)
+    differs = np.zeros(claim[-1] + 1, bool)
+    differs[claim[at[~_equal(rows.take(pa.array(at - 1)), rows.take(pa.array(at)))]]] = True
+    disputed = differs[claim]
+    place = f"{log[1]}/{log[2]} in run {log[0]}"
+    bad = []
+    for row in np.flatnonzero(disputed | repeats).tolist():
+        reason = f"the same row again: index {index[row]} of {place}"
+        if disputed[row]:
+            reason = f"two different rows claim index {index[row]} of {place}, so neither counts"
+        bad.append((int(file[row]), int(line[row]), shown(reason)))
+    return rows.filter(pa.array(~(disputed | repeats))), bad
+
+
+def _read(directory: Path, part: Part) -> tuple[Any, Array]:
+    """The rows of a part, and their lines."""
+    block = part.block
+    with pq.ParquetFile(directory / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
+        columns = [*COLUMNS, *([] if part.first_line else ["line"])]
+        rows = file.read_row_group(block.group, columns=columns, use_threads=False).slice(block.start, block.rows)
+    if part.first_line:
+        return rows, np.arange(part.first_line, part.first_line + block.rows)
+    return rows.drop_columns("line"), rows.column("line").to_numpy()
+
+
+def _equal(one: Any, other: Any) -> Array:
+    """Which rows are the same in every column, nulls included."""
+    same = np.ones(one.num_rows, bool)
+    for name in COLUMNS:
+        left, right = one.column(name), other.column(name)
+        if pa.types.is_list(left.type):
+            same &= np.array([a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
+        else:
+            (a, _), (b, _) = _alike(left, right)
+            same &= a == b
+    return same
+
+
+def _alike(left: Any, right: Any) -> tuple[tuple[Array, Any], tuple[Array, Any]]:
+    """Two columns as numbers of one dictionary."""
+    both, told = words(pa.chunked_array([*left.chunks, *right.chunks]))
+    return (both[: len(left)], told), (both[len(left) :], told)

@@ -1,0 +1,121 @@
+"""A table on disk: what `ingest` writes and others read.
+
+`rows/` holds the sound rows as Parquet, each log in blocks that are in order of index, with one column more than the
+trace has: `audience` numbers the sets of destinations of a file, which `sets/` spells out. `blocks.msgpack` has the
+facts of every block. `quarantine/` holds the place and the reason of every other row, and `table.json` says where all
+of it came from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow.parquet as pq
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from isthmus.pipeline.engine.logs import CODED_COLUMNS, Audiences, Block, Rows, coded
+from isthmus.pipeline.ingest.rows import spark_schema
+from isthmus.pipeline.problems import TABLE_MARK
+from isthmus.trace.columns import TRACE_COLUMNS
+from isthmus.trace.files import local_path
+from isthmus.trace.reader import Quarantined
+from isthmus.trace.schema import TraceError
+
+VERSION = 2
+BLOCKS = "blocks.msgpack"
+WORDS = [column.name for column in TRACE_COLUMNS if column.type == "string"]
+"""Columns that are read and written by dictionary."""
+
+TORN = "torn"
+"""The reason of a last line that a crash tore off: it marks its file and is no bad row."""
+
+
+class Mark(Struct):
+    """What `table.json` holds. `version` changes when the layout does."""
+
+    version: int
+    files: list[str]
+    bad_files: list[tuple[int, str]]
+    bad_rows: int = 0
+    """Rows in quarantine."""
+
+
+class TraceTable(NamedTuple):
+    """A table on disk, and the files that it was made of."""
+
+    path: Path
+    files: list[str]
+    bad_files: list[tuple[int, str]]
+    bad_rows: int
+
+    def blocks(self) -> list[Block]:
+        """The facts of all blocks, by run and log."""
+        return msgspec.msgpack.decode((self.path / BLOCKS).read_bytes(), type=list[Block])
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The sound rows, with the columns of the trace."""
+        return spark.read.schema(spark_schema(TRACE_COLUMNS)).parquet(str(self.path / "rows"))
+
+    def quarantine(self, spark: SparkSession) -> DataFrame:
+        """File, line and reason of everything that does not count. Line 0 stands for a whole file."""
+        names = spark.createDataFrame(list(enumerate(self.files)), "file bigint, name string")
+        schema = "file bigint, line bigint, reason string"
+        rows = spark.read.schema(schema).parquet(str(self.path / "quarantine"))
+        if self.bad_files:
+            whole = [(number, 0, reason) for number, reason in self.bad_files]
+            rows = rows.unionByName(spark.createDataFrame(whole, schema))
+        return rows.join(f.broadcast(names), "file", "left").select(f.col("name").alias("file"), "line", "reason")
+
+    def quarantined(self, spark: SparkSession) -> int:
+        """How many rows and whole files do not count."""
+        return self.bad_rows + len(self.bad_files)
+
+    def torn_files(self, spark: SparkSession) -> list[str]:
+        """Files whose last line a crash tore off."""
+        found = self.quarantine(spark).where(f.col("reason") == TORN).select("file").distinct().collect()
+        return sorted(row.file for row in found)
+
+    def worst(self, spark: SparkSession, most: int = 20) -> list[Quarantined]:
+        """The first rows in quarantine, by file and line."""
+        found = self.quarantine(spark).where(f.col("reason") != TORN).orderBy("file", "line").limit(most).collect()
+        return [Quarantined(row.file, row.line, row.reason) for row in found]
+
+
+def open_table(path: str | Path) -> TraceTable:
+    """A table that `ingest` has written."""
+    try:
+        mark = msgspec.json.decode(Path(local_path(path), TABLE_MARK).read_bytes(), type=Mark)
+    except (OSError, ValueError) as error:
+        raise TraceError(path, f"not a table of isthmus: {error}", "ingest the traces again") from error
+    if mark.version != VERSION:
+        raise TraceError(path, "a table of another version of isthmus", "ingest the traces again")
+    return TraceTable(Path(path), mark.files, mark.bad_files, mark.bad_rows)
+
+
+class TableRows:
+    """The rows of blocks out of a table, for an audit. Small blocks share a row group, so the last one is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at_hand: tuple[tuple[str, int], Rows] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_path": self._path, "_at_hand": None}
+
+    def rows(self, block: Block) -> Rows:
+        key = (block.path, block.group)
+        if self._at_hand is None or self._at_hand[0] != key:
+            with pq.ParquetFile(self._path / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
+                table = file.read_row_group(block.group, columns=[*CODED_COLUMNS, "audience"], use_threads=False)
+            self._at_hand = key, coded(table)
+        return self._at_hand[1].part(block.start, block.start + block.rows)
+
+    def audiences(self, path: str) -> Audiences:
+        try:
+            return msgspec.msgpack.decode((self._path / "sets" / path).read_bytes(), type=Audiences)
+        except FileNotFoundError:
+            return Audiences()
