@@ -149,6 +149,29 @@ def test_other_integers_and_other_strings_will_do(spark: SparkSession, tmp_path:
     assert table.quarantined(spark) == 0
 
 
+def test_a_row_whose_text_is_not_utf8_is_put_aside_alone(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist([msgspec.to_builtins(event) for event in log("r")], schema=ARROW_ROWS)
+    notes = pa.array([None, None, b"\xff", None], pa.binary()).view(pa.string())
+    (tmp_path / "trace").mkdir()
+    pq.write_table(rows.set_column(rows.column_names.index("note"), "note", notes), tmp_path / "trace" / "odd.parquet")
+    table = ingest(spark, [tmp_path / "trace"], tmp_path / "table")
+    assert [(each.line, each.reason) for each in table.worst(spark)] == [(3, "not UTF-8 - at `$.note`")]
+    assert table.rows(spark).count() == 3
+
+
+def test_small_files_share_a_file_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "trace").mkdir()
+    for number in range(30):
+        write_jsonl(tmp_path / "trace" / f"{number}.jsonl", log(f"r{number:02}"))
+        parquet(
+            tmp_path / "trace" / f"{number}.parquet", [msgspec.to_builtins(event) for event in log(f"s{number:02}")]
+        )
+    table = ingest(spark, [tmp_path / "trace"], tmp_path / "table")
+    assert len(list((table.path / "rows").iterdir())) == 1
+    assert table.rows(spark).count() == 2 * 30 * len(log("r"))
+    assert [block.run for block in table.blocks()] == [f"{kind}{number:02}" for kind in "rs" for number in range(30)]
+
+
 def test_a_log_that_arrives_later_settles_what_was_unknown(spark: SparkSession, tmp_path: Path) -> None:
     logs = rounds("r", 3, 3)
     early, late = tmp_path / "early", tmp_path / "late"

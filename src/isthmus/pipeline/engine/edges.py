@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from isthmus.pipeline.engine.run import Run
 
 CLOSED_STRETCH = 1 << 16
-_WINDOW = 1 << 15
-"""Messages whose pasts are closed at a time, over all chains."""
+_WINDOW = 1 << 13
+"""Messages whose pasts are closed at a time, over all chains. For 31,232 messages on 64 chains, 2¹³ take 0.45 s of
+processor time and 2¹⁵ 1.65 s: pasts leave the cache. For 250,000 on 8 chains, 2¹² take 0.32 s and 2¹⁵ 0.24 s."""
 
 _NOTHING = np.zeros(0, np.int64)
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from isthmus.pipeline.engine.logs import Block
 from isthmus.pipeline.ingest.blocks import BLOCK_ROWS, Gathered, Group, Taken, gather, groups_of, take, to_gather
-from isthmus.pipeline.ingest.files import FilePiece, TraceFiles, examine
+from isthmus.pipeline.ingest.files import FilePiece, TraceFiles, examine, together
 from isthmus.pipeline.ingest.table import BLOCKS, VERSION, Mark, TraceTable, open_table
 from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
 from isthmus.pipeline.session import spark_session
@@ -81,19 +81,23 @@ def ingest(
 
 
 def _write(spark: SparkSession, files: TraceFiles, target: Path, block_rows: int) -> tuple[TraceTable, list[Block]]:
-    def take_one(job: tuple[int, FilePiece]) -> Taken:
+    def take_one(job: tuple[int, list[FilePiece]]) -> Taken:
         return take(target, *job, block_rows)
 
     def gather_one(job: tuple[int, list[Group]]) -> Gathered:
         return gather(target, *job)
 
-    taken = in_tasks(spark, take_one, list(enumerate(files.pieces)), Taken)
-    damaged = {each.file: each.damaged for each in taken if each.damaged}
+    jobs = together(files.pieces)
+    taken = in_tasks(spark, take_one, list(enumerate(jobs)), Taken)
+    damaged = {file: reason for each in taken for file, reason in each.damaged.items()}
     bad_files = sorted([*files.bad, *damaged.items()])
-    for each in taken:
-        if each.file in damaged:
+    sound = []
+    for pieces, each in zip(jobs, taken, strict=True):
+        if len(pieces) == 1 and pieces[0].file in damaged:  # where files share, it was left out
             _forget(target, each.names)
-    taken = [each for each in taken if each.file not in damaged]
+        else:
+            sound.append(each)
+    taken = sound
     parts = [part for each in taken for part in each.parts]
     again = to_gather(parts)
     gathered = in_tasks(spark, gather_one, list(enumerate(groups_of(again, block_rows))), Gathered)

@@ -49,20 +49,19 @@ class Part(Struct):
     block: Block
     file: int
     first_line: int
-    """Of its first row; the others follow without a gap. 0: its rows have a column `line`."""
+    """Of its first row; the others follow without a gap. 0: its rows have columns `file` and `line`."""
     rising: bool
     """No index comes twice."""
 
 
 class Taken(Struct):
-    file: int
     parts: list[Part]
     bad: int
     """Lines that do not count, and are in the quarantine."""
     names: list[str]
     """Of the files that were written."""
-    damaged: str = ""
-    """Why the whole file cannot be used."""
+    damaged: dict[int, str]
+    """Files that cannot be read to their end, and why. Nothing of them counts."""
 
 
 class _Cut(NamedTuple):
@@ -76,42 +75,62 @@ class _Cut(NamedTuple):
 # Take -----------------------------------------------------------------------------------------------------------------
 
 
-def take(directory: Path, number: int, piece: FilePiece, block_rows: int) -> Taken:
-    """The rows of a piece of a file as files of the table."""
-    taken = Taken(piece.file, [], 0, [])
-    try:
-        for part, batch in enumerate(decoded(piece)):
-            name = f"{number:06}-{part:03}.parquet"
-            taken.names.append(name)
-            taken.bad += sum(reason != TORN for _, reason in batch.bad)
-            _put_aside(directory, name, [(piece.file, line, reason) for line, reason in batch.bad])
-            if len(batch.lines):
-                taken.parts += _taken_batch(directory, name, piece.file, batch, block_rows)
-    except TraceError as error:
-        taken.damaged = error.reason
+def take(directory: Path, number: int, pieces: Sequence[FilePiece], block_rows: int) -> Taken:
+    """The rows of a piece of a large file, or of some small files, as files of the table."""
+    taken = Taken([], 0, [], {})
+    together: list[tuple[int, Batch]] = []
+    for piece in pieces:
+        try:
+            for batch in decoded(piece):
+                if len(pieces) > 1:
+                    together.append((piece.file, batch))
+                else:
+                    _take_batches(directory, number, [(piece.file, batch)], block_rows, taken)
+        except TraceError as error:
+            taken.damaged[piece.file] = error.reason
+            together = [(file, batch) for file, batch in together if file != piece.file]
+    if together:
+        _take_batches(directory, number, together, block_rows, taken)
     return taken
 
 
-def _taken_batch(directory: Path, name: str, file: int, batch: Batch, block_rows: int) -> Iterator[Part]:
-    rows, lines = batch.rows, batch.lines
+def _take_batches(
+    directory: Path, number: int, batches: Sequence[tuple[int, Batch]], block_rows: int, taken: Taken
+) -> None:
+    """One file of the table."""
+    name = f"{number:06}-{len(taken.names):03}.parquet"
+    taken.names.append(name)
+    bad = [(file, line, reason) for file, batch in batches for line, reason in batch.bad]
+    taken.bad += sum(reason != TORN for _, _, reason in bad)
+    _put_aside(directory, name, bad)
+    rows = pa.concat_tables([batch.rows for _, batch in batches])
+    if len(batches) > 1:
+        rows = rows.unify_dictionaries().combine_chunks()
+    if rows.num_rows:
+        files = np.concatenate([np.full(len(batch.lines), file) for file, batch in batches])
+        lines = np.concatenate([batch.lines for _, batch in batches])
+        taken.parts += _in_order(directory, name, rows, files, lines, block_rows)
+
+
+def _in_order(directory: Path, name: str, rows: Any, files: Array, lines: Array, block_rows: int) -> Iterator[Part]:
     log, names = _logs(rows)
     index = rows.column("index").to_numpy()
     starts = _changes(log)
-    in_order = (
-        len(starts) == len(np.unique(log[starts])) and not ((index[1:] <= index[:-1]) & (log[1:] == log[:-1])).any()
-    )
-    first_line = int(lines[0]) if in_order and lines[-1] - lines[0] == len(lines) - 1 else 0
-    if not in_order:
+    rising = ~((index[1:] <= index[:-1]) & (log[1:] == log[:-1])).any()
+    if not (rising and len(starts) == len(np.unique(log[starts]))):
         order = np.lexsort((index, log))
-        rows, log, index, lines = rows.take(pa.array(order)), log[order], index[order], lines[order]
+        rows, log, index = rows.take(pa.array(order)), log[order], index[order]
+        files, lines = files[order], lines[order]
         starts = np.union1d(_changes(log), _changes(index // block_rows))
-    if not first_line:
-        rows = rows.append_column("line", pa.array(lines))
+    plain = bool((lines[1:] == lines[:-1] + 1).all() and files[0] == files[-1] and (files == files[0]).all())
+    if not plain:
+        rows = rows.append_column("file", pa.array(files)).append_column("line", pa.array(lines))
     stops = [*starts[1:].tolist(), len(log)]
     cuts = [_Cut(start, stop, names[log[start]]) for start, stop in zip(starts.tolist(), stops, strict=True)]
     for cut, block in zip(cuts, write(directory, name, rows, cuts), strict=True):
         part = index[cut.start : cut.stop]
-        yield Part(block, file, first_line and first_line + cut.start, bool((part[1:] > part[:-1]).all()))
+        first_line = int(lines[cut.start]) if plain else 0
+        yield Part(block, int(files[cut.start]), first_line, bool((part[1:] > part[:-1]).all()))
 
 
 def _logs(rows: Any) -> tuple[Array, list[tuple[str, str, str]]]:
@@ -265,12 +284,12 @@ def _merged(directory: Path, group: Group, log: tuple[str, str, str]) -> tuple[A
     """The rows of a group in order of index, and those that are put aside: of equal rows the first by line counts."""
     tables, files, lines = [], [], []
     for part in group.parts:
-        table, line = _read(directory, part)
+        table, file, line = _read(directory, part)
         index = table.column("index").to_numpy()
         inside = slice(*np.searchsorted(index, (group.low, group.high)).tolist())
         tables.append(table.slice(inside.start, inside.stop - inside.start))
+        files.append(file[inside])
         lines.append(line[inside])
-        files.append(np.full(len(lines[-1]), part.file))
     rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     file, line = np.concatenate(files), np.concatenate(lines)
     order = np.lexsort((line, file, rows.column("index").to_numpy()))
@@ -294,15 +313,15 @@ def _merged(directory: Path, group: Group, log: tuple[str, str, str]) -> tuple[A
     return rows.filter(pa.array(~(disputed | repeats))), bad
 
 
-def _read(directory: Path, part: Part) -> tuple[Any, Array]:
-    """The rows of a part, and their lines."""
+def _read(directory: Path, part: Part) -> tuple[Any, Array, Array]:
+    """The rows of a part, and their files and lines."""
     block = part.block
     with pq.ParquetFile(directory / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
-        columns = [*COLUMNS, *([] if part.first_line else ["line"])]
+        columns = [*COLUMNS, *([] if part.first_line else ["file", "line"])]
         rows = file.read_row_group(block.group, columns=columns, use_threads=False).slice(block.start, block.rows)
     if part.first_line:
-        return rows, np.arange(part.first_line, part.first_line + block.rows)
-    return rows.drop_columns("line"), rows.column("line").to_numpy()
+        return rows, np.full(block.rows, part.file), np.arange(part.first_line, part.first_line + block.rows)
+    return rows.select(COLUMNS), rows.column("file").to_numpy(), rows.column("line").to_numpy()
 
 
 def _equal(one: Any, other: Any) -> Array:
@@ -313,12 +332,6 @@ def _equal(one: Any, other: Any) -> Array:
         if pa.types.is_list(left.type):
             same &= np.array([a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
         else:
-            (a, _), (b, _) = _alike(left, right)
-            same &= a == b
+            both, _ = words(pa.chunked_array([*left.chunks, *right.chunks]))
+            same &= both[: len(left)] == both[len(left) :]
     return same
-
-
-def _alike(left: Any, right: Any) -> tuple[tuple[Array, Any], tuple[Array, Any]]:
-    """Two columns as numbers of one dictionary."""
-    both, told = words(pa.chunked_array([*left.chunks, *right.chunks]))
-    return (both[: len(left)], told), (both[len(left) :], told)

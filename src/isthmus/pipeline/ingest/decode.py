@@ -25,6 +25,7 @@ BATCH_ROWS = 1 << 20
 """Rows that a task has in memory at a time."""
 
 _SCHEMA = arrow_schema()
+_WORD = pa.dictionary(pa.int32(), pa.string())
 
 
 class Batch(NamedTuple):
@@ -54,8 +55,15 @@ def decoded(piece: FilePiece) -> Iterator[Batch]:
     except TraceError as error:
         bad.append((0, error.reason))
     columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(_SCHEMA)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    yield Batch(pa.Table.from_arrays(arrays, schema=_SCHEMA), np.array(lines, np.int64), bad)
+    arrays = [
+        _encoded(field.name, pa.array(column, field.type)) for column, field in zip(columns, _SCHEMA, strict=True)
+    ]
+    yield Batch(pa.table(arrays, names=_SCHEMA.names), np.array(lines, np.int64), bad)
+
+
+def _encoded(name: str, column: Any) -> Any:
+    """Words as numbers in a dictionary."""
+    return column.dictionary_encode() if name in WORDS and not pa.types.is_dictionary(column.type) else column
 
 
 def _shiviz_rows(piece: FilePiece) -> Rows:
@@ -70,11 +78,12 @@ def _shiviz_rows(piece: FilePiece) -> Rows:
 
 
 def _parquet(piece: FilePiece) -> Iterator[Batch]:
-    """A row group, in parts of a million rows."""
+    """Row groups, in parts of a million rows."""
     with open_parquet(piece.path, read_dictionary=WORDS, memory_map=True) as file:
         names = columns_to_read(piece.path, file.schema_arrow).names
+        groups = list(range(piece.start, piece.end or 0))
         line = piece.first_line
-        for part in file.iter_batches(BATCH_ROWS, [piece.start], names, use_threads=False):
+        for part in file.iter_batches(BATCH_ROWS, groups, names, use_threads=False):
             yield _checked(_with_our_types(part), np.arange(line, line + part.num_rows))
             line += part.num_rows
 
@@ -83,14 +92,13 @@ def _with_our_types(part: Any) -> Any:
     """All columns of a trace; words stay numbers in a dictionary."""
     columns = []
     for field in _SCHEMA:
-        wanted = pa.dictionary(pa.int32(), pa.string()) if field.name in WORDS else field.type
         if field.name not in part.schema.names:
             column = pa.nulls(part.num_rows, field.type)
         else:
             column = part.column(field.name)
-            if column.type != wanted:
+            if column.type not in (field.type, _WORD):
                 column = column.cast(field.type)
-        columns.append(column)
+        columns.append(_encoded(field.name, column))
     return pa.table(columns, names=_SCHEMA.names)
 
 
@@ -98,8 +106,10 @@ def _checked(rows: Any, lines: Array) -> Batch:
     garbled = not_utf8(rows)
     if garbled:
         kept = np.isin(np.arange(len(lines)), list(garbled), invert=True)
-        plain = pa.table([rows.column(field.name).cast(field.type) for field in _SCHEMA], names=_SCHEMA.names)
-        rest = _checked(plain.filter(pa.array(kept)), lines[kept])
+        some = rows.filter(pa.array(kept))
+        # Encoded again: a dictionary keeps words that no row has any more.
+        columns = [_encoded(field.name, some.column(field.name).cast(field.type)) for field in _SCHEMA]
+        rest = _checked(pa.table(columns, names=_SCHEMA.names), lines[kept])
         return rest._replace(bad=rest.bad + [(int(lines[row]), reason) for row, reason in garbled.items()])
     wrong = np.flatnonzero(suspects(rows))
     if not len(wrong):

@@ -8,7 +8,6 @@ with its reason, and the others still count. A ShiViz log is one piece, because 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,12 @@ from isthmus.trace.shiviz.log import Expressions
 
 PIECE_BYTES = 32 << 20
 """Of JSON Lines. About 120,000 rows, half a second of one core."""
+
+
+_ROW_BYTES = 256
+TOGETHER = 1 << 16
+"""Rows of small files that are taken together. A larger file is not, and has pieces of no fewer rows."""
+_ALONE = TOGETHER + 1
 
 
 class FilePiece(NamedTuple):
@@ -35,6 +40,8 @@ class FilePiece(NamedTuple):
     shiviz: bool = False
     parser: str = ""
     delimiter: str = ""
+    rows: int = _ALONE
+    """About how many rows it has, or that it shares with nobody."""
 
 
 class TraceFiles(NamedTuple):
@@ -56,7 +63,9 @@ def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
                 files.pieces.extend(_row_groups(number, name))
             elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
                 how = (expressions.parser, expressions.delimiter)
-                files.pieces.append(FilePiece(number, name, 0, size_of(name), 1, True, *how))
+                files.pieces.append(
+                    FilePiece(number, name, 0, size_of(name), 1, True, *how, 1 + (size_of(name) or 0) // _ROW_BYTES)
+                )
             else:
                 files.pieces.extend(_pieces(number, name))
         except TraceError as error:
@@ -64,23 +73,43 @@ def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
     return files
 
 
-def _row_groups(number: int, name: str) -> list[FilePiece]:
+def _row_groups(number: int, name: str) -> Iterator[FilePiece]:
     with open_parquet(name) as file:
         columns_to_read(name, file.schema_arrow)
         rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    first_rows = accumulate(rows, initial=1)
-    return [FilePiece(number, name, group, group + 1, next(first_rows)) for group in range(len(rows))]
+    if sum(rows) <= TOGETHER:
+        yield FilePiece(number, name, 0, len(rows), rows=1 + sum(rows))
+        return
+    start, first_row, count = 0, 1, 0
+    for end, more in enumerate(rows, 1):
+        count += more
+        if count > TOGETHER or end == len(rows):
+            yield FilePiece(number, name, start, end, first_row, rows=_ALONE)
+            start, first_row, count = end, first_row + count, 0
+
+
+def together(pieces: Iterable[FilePiece]) -> list[list[FilePiece]]:
+    """Pieces that one task takes in one go: small files share, in their order."""
+    jobs: list[list[FilePiece]] = []
+    room = 0
+    for piece in pieces:
+        if piece.rows > room:
+            jobs.append([])
+            room = TOGETHER
+        jobs[-1].append(piece)
+        room -= piece.rows
+    return jobs
 
 
 def _pieces(number: int, name: str) -> Iterator[FilePiece]:
     """Pieces with the right line numbers need the line ends before them; counting those costs 0.1 s per GB."""
     size = size_of(name) or 0
     if size <= PIECE_BYTES:
-        yield FilePiece(number, name, 0, size)
+        yield FilePiece(number, name, 0, size, rows=1 + size // _ROW_BYTES)
         return
     line_ends = 0
     with open_file(name) as file:
         for start in range(0, size, PIECE_BYTES):
             end = min(start + PIECE_BYTES, size)
-            yield FilePiece(number, name, start, end, line_ends + 1)
+            yield FilePiece(number, name, start, end, line_ends + 1, rows=_ALONE)
             line_ends += file.read(end - start).count(b"\n")
