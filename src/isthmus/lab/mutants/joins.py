@@ -153,7 +153,7 @@ def _final_carried_again(
     _begin_export(self, epoch, {}, now, out)
 
 
-@mutant("late-carried-again", of=Export.delivered, scenario="striped deaths")
+@mutant("late-carried-again", of=Export.delivered, scenario="sets")
 def _late_deliveries_carried_again(self: Export, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
     """What is delivered late is carried although the far side has it."""
     fresh = self.outstanding.add(segment)
