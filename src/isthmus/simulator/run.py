@@ -41,7 +41,7 @@ RECOVERY: Nanos = 8 * SECOND
 
 SHOWN_REASONS = 5
 
-SILENCE: Nanos = 2 * SECOND
+SILENCE: Nanos = 4 * SECOND
 """A run that has not finished, and in which no process has left a row for this long, will not finish. Where it takes
 long to suspect somebody, four times that."""
 
