@@ -10,7 +10,6 @@ from isthmus.core.ids import Nanos, ProcessId
 from isthmus.core.message import Batch, Clocked
 from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.daisy import DaisyFrame, Offered, Parcel
-from isthmus.core.wire.group import GroupPdu
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.local import Arrival, LocalGroup
 from isthmus.hierarchy.daisy.options import DaisyOptions, DaisyTable
@@ -106,41 +105,6 @@ def test_word_that_a_run_is_stable_waits_for_the_run() -> None:
     assert arrival.run == run
     assert group.confirmed() == [run.id]
     assert group.is_quiet
-
-
-def exchange(groups: dict[ProcessId, LocalGroup]) -> None:
-    """Carry all words between members of a local group, in no time."""
-    while any(group.inner.sends for group in groups.values()):
-        for source, group in groups.items():
-            sends, group.inner.sends = group.inner.sends, []
-            for destinations, pdu in sends:
-                assert isinstance(pdu, GroupPdu)
-                for each in destinations:
-                    groups[each].receive(source, pdu, 0)
-
-
-@pytest.mark.parametrize(
-    ("payload", "settings"),
-    [(b"x", GroupSettings(window_messages=64)), (bytes(1000), GroupSettings(window_bytes=64_000))],
-    ids=["messages", "bytes"],
-)
-def test_a_local_group_says_at_once_that_it_is_done_with_an_eighth_of_a_window(
-    payload: bytes, settings: GroupSettings
-) -> None:
-    """As every group does: not only with its next heartbeat."""
-    tree = tree_of(DaisyTable(processes=("0", "1")), int)
-    groups = {each: LocalGroup(each, tree, tree.groups[0], settings, 0) for each in (0, 1)}
-    runs = [Clocked(0, number, payload, (1,), number) for number in range(1, 9)]
-    for run in runs[:4]:
-        groups[0].send([run], 0)
-        exchange(groups)
-    assert [each.run for each in groups[0].news() if isinstance(each, Arrival)] == runs[:4]
-    assert groups[0].confirmed() == []
-    for run in runs[4:]:
-        groups[0].send([run], 0)
-        exchange(groups)
-    assert [each.run for each in groups[0].news() if isinstance(each, Arrival)] == runs[4:]
-    assert groups[0].confirmed() == [run.id for run in runs]
 
 
 def test_the_window_counts_bytes_as_well() -> None:

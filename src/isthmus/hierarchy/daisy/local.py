@@ -55,8 +55,9 @@ class LocalGroup(Stage):
     ) -> None:
         super().__init__(owner, tree, group)
         # A message counts against its origin's window until it is stable everywhere (see `DaisyProcess.credit`); a
-        # server that had a window as well would wait for those above it, and they for it.
-        unlimited = structs.replace(settings, unlimited=True)
+        # server that had a window as well would wait for those above it, and they for it. Nor is there one of which a
+        # part could be full: members report with their heartbeats.
+        unlimited = structs.replace(settings, window_messages=1 << 60, window_bytes=1 << 60)
         if tree.generation:
             # Its founders come from the generation before, and those who begin late are waited for in another way.
             unlimited = structs.replace(unlimited, start_within=0)
