@@ -10,9 +10,13 @@ import pytest
 from example_files import example_file
 from msgspec.structs import replace
 
+from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.ids import ProcessId
+from isthmus.core.wire.join import FellowFreeze
 from isthmus.explorer.scenario import scenario_of
 from isthmus.explorer.search import SearchOutcome, explore
 from isthmus.explorer.world import make_gateways
+from isthmus.join.imports import Import
 from isthmus.topology.file import load
 
 
@@ -97,3 +101,22 @@ def test_a_takeover_never_carries_again_what_the_far_side_has() -> None:
 
 def test_an_answer_never_comes_back_before_what_it_answers() -> None:
     assert_holds(outcome_of("theorem-3", "s1/r s0/q"))
+
+
+# What it must find.
+
+
+def test_a_gateway_that_goes_on_after_it_has_said_that_it_is_frozen_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it broadcasts then is not in `final`, and comes again."""
+    on_freeze = Import.on_freeze
+
+    def reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreeze, out: GatewayOutbox) -> None:
+        frozen = self.frozen
+        on_freeze(self, source, pdu, out)
+        if source == self.leader:
+            self.frozen = frozen
+
+    monkeypatch.setattr(Import, "on_freeze", reported_without_freezing)
+    found = outcome_of("theorem-3-crash", "s0/p s0/q").counterexample
+    assert found is not None
+    assert found.violation.property == "integrity"

@@ -38,9 +38,9 @@ CAUGHT_AT = {
     "no-agreement-on-an-order": 13,
     "number-skipped": 6,
     "old-epochs-accepted": 19,
-    "older-epochs-not-awaited": 128,
     "over-and-forgotten": 3,
     "place-not-safe": 91,
+    "reports-not-awaited": 26,
     "settled-when-delivered": 20,
     "window-ignored": 18,
 }

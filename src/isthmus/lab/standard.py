@@ -29,7 +29,6 @@ Scenario: TypeAlias = Literal[
     "fifo cuts",
     "striped deaths",
     "fifo deaths",
-    "mixed deaths",
     "answers",
     "restarts",
     "last gateways",
@@ -285,7 +284,7 @@ def _join(near: str, far: str, order: str) -> str:
 
 
 def standard_join(scenario: Scenario) -> Source:
-    """Joined systems: two of one kind, or three, as the name says. `mixed` is a FIFO join of causal systems.
+    """Joined systems: two of one kind, or three, as the name says..
 
     In `turnover` gateways come and go until nobody is left who was there at the beginning. In `returns`
     processes come back soon, while messages of their predecessors are still on their way. Where it says `cuts`, links
@@ -311,7 +310,6 @@ def standard_join(scenario: Scenario) -> Source:
         "fifo cuts": _slow_pair("fifo") + fifo + _CUTS,
         "striped deaths": _slow_to_repeat("causal") + causal + _DEATHS,
         "fifo deaths": _slow_to_repeat("fifo") + fifo + _DEATHS,
-        "mixed deaths": _slow_to_repeat("causal") + fifo + _DEATHS,
         "restarts": _with_journals(_sites("causal", "causal", gateways=2, more=', "p3"')) + causal + _RESTARTS,
         "last gateways": _sites("causal", "causal", gateways=1) + causal + _LAST,
         "last gateways in a line": _sites("causal", "causal", "causal", gateways=1) + line + _LAST,
