@@ -6,8 +6,8 @@ confirmation that is not passed on costs nothing while every gateway has a link 
 not say that it has lost a gateway is found out when the link is seen to be dead: that is only slower.
 
 Nor is what chance meets too seldom, now that only a gateway's death ends an epoch: one that goes on after it has said
-that it is frozen (the explorer finds it, tests/explorer), and one that begins before it has delivered all of the epochs
-before (tests/join holds it to that).
+that it is frozen (the explorer finds it, tests/explorer), one that begins before it has delivered all of the epochs
+before, and one that begins before everybody has, where the system is only FIFO (tests/join holds it to both).
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ _catch_up_export: Callable[..., None] = Export.catch_up
 _catch_up_import: Callable[..., None] = Import.catch_up
 _on_block: Callable[..., None] = Import.on_block
 _relay_what_is_due: Callable[..., None] = Import._relay_what_is_due
-_conclude: Callable[..., None] = Import._conclude
 _settled: Callable[..., Collection[ProcessId]] = Import.settled
 _install: Callable[..., None] = Stability.install
 _tell: Callable[..., PastPart] = Past.tell
@@ -268,14 +267,6 @@ def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
     if all(self.last_delivered.get(origin) >= seq for origin, seq in self.last_broadcast.items()):
         self.begin(self.frozen_for._replace(answer=1), self.last_delivered.counted(), self.fellows, out)
         self._tell_begin(self._others(), out)
-
-
-@mutant("takeover-at-once", breaks="fifo", of=Import._conclude, scenario="fifo deaths")
-def _takeover_at_once(self: Import, out: GatewayOutbox) -> None:
-    """A FIFO epoch begins before everybody has the last one."""
-    last_finished, self.last_finished = self.last_finished, self.last_delivered
-    _conclude(self, out)
-    self.last_finished = last_finished
 
 
 @mutant("newcomer-without-past", of=Import.catch_up, scenario="striped")
