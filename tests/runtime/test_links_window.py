@@ -222,3 +222,15 @@ def test_a_clock_out_of_its_mind_only_hurts_its_own_link(clock: int) -> None:
         window.report(now * 500, clock if now % 2 else now, now * MILLISECOND)
         window.answer(now, clock if now % 3 else now, (now + 1) * MILLISECOND)
         assert LEAST <= window.size <= MOST
+
+
+def test_a_frame_that_waited_before_any_rate_is_known_says_nothing_of_the_rate() -> None:
+    """Found over real lines that were cut in turn: what is known of the line was asked for in between."""
+    window = LinkWindow(0)
+    window.ask(1, 0)
+    window.answer(1, 125 * MILLISECOND, 50 * MILLISECOND)
+    window.report(0, 180 * MILLISECOND, 59 * MILLISECOND)
+    window.accept(1000, 60 * MILLISECOND)
+    window.report(1000, 200 * MILLISECOND, 130 * MILLISECOND)
+    line = window.line(131 * MILLISECOND)
+    assert (line.rate, line.wait) == (0, 0)

@@ -229,7 +229,7 @@ class LinkWindow:
         that had little to do looked slow, got even less, and two of eight lines carried nearly all of a quarter load.
         """
         room = max(_LEAST_BLOCK, min(_LARGEST_BLOCK, int(self.rate * _BLOCK_TIME / SECOND)))
-        if not self._has_waited:
+        if not (self._has_waited and self.rate):
             return Line(room, 0, self.trip // 2)
         # By what was given to it, and by what is missing: a rate that is taken for 3 % too much would hide any queue.
         wait = max(0, self._through_at - now, int(self.under_way * SECOND / self.rate) - self.trip)
