@@ -10,7 +10,7 @@ import pytest
 from example_files import example_file
 from msgspec.structs import replace
 
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import ProcessId
 from isthmus.core.wire.join import FellowFreeze
 from isthmus.explorer.scenario import scenario_of
@@ -110,7 +110,7 @@ def test_a_gateway_that_goes_on_after_it_has_said_that_it_is_frozen_is_found(mon
     """What it broadcasts then is not in `final`, and comes again."""
     on_freeze = Import.on_freeze
 
-    def reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreeze, out: GatewayOutbox) -> None:
+    def reported_without_freezing(self: Import, source: ProcessId, pdu: FellowFreeze, out: Outbox) -> None:
         frozen = self.frozen
         on_freeze(self, source, pdu, out)
         if source == self.leader:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
-from isthmus.core.endpoint import View
+from isthmus.core.endpoint import Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Segment
@@ -32,7 +31,7 @@ class Forwarder:
         self.relayed: list[tuple[int, ProcessId, int]] = []
         self.batches = 0
 
-    def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
+    def delivered_batch(self, batch: Batch, now: Nanos, out: Outbox) -> None:
         needed = [(origin, seq) for origin, seq in batch.segment.ids() if self.links.get(origin)]
         for message in batch.segment:
             for link in self.links.get(message[0], ()):
@@ -40,15 +39,15 @@ class Forwarder:
         self.waiting[batch.sender, batch.number] = needed
         self.finish(out)
 
-    def forward(self, link: LinkId, message: Opened, out: GatewayOutbox) -> None:
+    def forward(self, link: LinkId, message: Opened, out: Outbox) -> None:
         out.links.append((link, Block(first_epoch(), 0, Segment.pack([message]))))
 
-    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: Outbox) -> None:
         out.relays.append(Segment.pack(messages))
         self.batches += 1
         self.relayed += [(self.batches, origin, seq) for origin, seq, _ in messages]
 
-    def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: GatewayOutbox) -> None:
+    def from_link(self, link: LinkId, pdus: Sequence[LinkPdu], now: Nanos, out: Outbox) -> None:
         for pdu in pdus:
             if isinstance(pdu, Block):
                 self.relay(link, list(pdu.segment), out)
@@ -57,7 +56,7 @@ class Forwarder:
                     needed[:] = [each for each in needed if tuple(each) not in {tuple(mark) for mark in pdu.marks}]
                 self.finish(out)
 
-    def finish(self, out: GatewayOutbox) -> None:
+    def finish(self, out: Outbox) -> None:
         """Batches are finished with in the order of their sender, and a number stands for all before it."""
         for sender in sorted({sender for sender, _ in self.waiting}):
             for number in sorted(number for each, number in self.waiting if each == sender):
@@ -66,7 +65,7 @@ class Forwarder:
                 del self.waiting[sender, number]
                 out.confirms.append((sender, number))
 
-    def settled(self, sender: ProcessId, number: int, now: Nanos, out: GatewayOutbox) -> None:
+    def settled_batches(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
         """Confirm what I relayed, over the link of its origin: the same that it came by."""
         if sender == self.id:
             done = [(origin, seq) for batch, origin, seq in self.relayed if batch <= number]
@@ -77,18 +76,18 @@ class Forwarder:
 
     incoming: tuple[LinkId, ...] = ()
 
-    def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: GatewayOutbox) -> None: ...
+    def from_fellow(self, source: ProcessId, pdus: Sequence[FellowPdu], now: Nanos, out: Outbox) -> None: ...
 
-    def view(self, view: View, now: Nanos, out: GatewayOutbox) -> None: ...
+    def view(self, view: View, now: Nanos, out: Outbox) -> None: ...
 
-    def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: GatewayOutbox) -> None:
+    def link_up(self, link: LinkId, peer: ProcessId, now: Nanos, out: Outbox) -> None:
         self.incoming = (*self.incoming, link)
 
-    def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None: ...
+    def link_down(self, link: LinkId, now: Nanos, out: Outbox) -> None: ...
 
-    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None: ...
+    def link_ready(self, link: LinkId, now: Nanos, out: Outbox) -> None: ...
 
-    def wake(self, now: Nanos, out: GatewayOutbox) -> None: ...
+    def wake(self, now: Nanos, out: Outbox) -> None: ...
 
     def deadline(self) -> Nanos | None:
         return None
@@ -108,7 +107,7 @@ class Swapper(Forwarder):
     kept: Opened | None = None
     swapped = False
 
-    def forward(self, link: LinkId, message: Opened, out: GatewayOutbox) -> None:
+    def forward(self, link: LinkId, message: Opened, out: Outbox) -> None:
         if not self.swapped and self.kept is None:
             self.kept = message
             return
@@ -121,14 +120,14 @@ class Swapper(Forwarder):
 class Doubler(Forwarder):
     """Broadcasts everything twice."""
 
-    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: Outbox) -> None:
         super().relay(link, [*messages, *messages], out)
 
 
 class Loser(Forwarder):
     """Loses the second message of everybody."""
 
-    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: Outbox) -> None:
         rest = [message for message in messages if message[1] != 2]
         if rest:
             super().relay(link, rest, out)
@@ -137,7 +136,7 @@ class Loser(Forwarder):
 class Forger(Forwarder):
     """Relays the next message of a process together with the one that it has."""
 
-    def relay(self, link: LinkId, messages: Sequence[Opened], out: GatewayOutbox) -> None:
+    def relay(self, link: LinkId, messages: Sequence[Opened], out: Outbox) -> None:
         origin, seq, payload = messages[-1]
         super().relay(link, [*messages, (origin, seq + 1, payload)], out)
 
@@ -145,8 +144,8 @@ class Forger(Forwarder):
 class Hasty(Forwarder):
     """Says that it has finished with everything at once, whatever the far side says."""
 
-    def delivered(self, batch: Batch, now: Nanos, out: GatewayOutbox) -> None:
-        super().delivered(batch, now, out)
+    def delivered_batch(self, batch: Batch, now: Nanos, out: Outbox) -> None:
+        super().delivered_batch(batch, now, out)
         out.confirms.append((batch.sender, batch.number))
 
 

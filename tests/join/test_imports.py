@@ -11,7 +11,7 @@ import pytest
 from join_support import RETRY_AFTER, Desk, Scene, join, system, three_gateways, two_systems
 
 from isthmus.core.wire.join import term_of
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.topology.plans import plans
@@ -667,7 +667,7 @@ def later_life(name: str) -> Desk:
     """A gateway after all of its system died at once and was started again."""
     desk = Desk(CAUSAL, name)
     members = desk.names.ids("q1+100000 q2+100000 h1+100000 h2+100000")
-    desk.gateway = JoinGateway(desk.names.id(name), members, plans(CAUSAL, "b"), RETRY_AFTER)
+    desk.gateway = GroupGateway(desk.names.id(name), members, plans(CAUSAL, "b"), RETRY_AFTER)
     return desk
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 from join_support import Desk, join, system, two_systems
 
+from isthmus.core.endpoint import Outbox
 from isthmus.core.freeze import freeze
-from isthmus.core.gateway import GatewayOutbox
 from isthmus.core.wire.join import Broken, LinkFarewell, first_epoch
 from isthmus.explorer.world import make_gateways
 from isthmus.topology.file import parse
@@ -193,7 +193,7 @@ def test_a_link_whose_far_end_says_farewell_is_used_no_more() -> None:
 
 def test_a_gateway_that_leaves_says_so_over_its_links_and_to_its_fellows() -> None:
     topology = two_systems("fifo", "transfer-sets")
-    g1, g2, leaving = Desk(topology, "g1"), Desk(topology, "g2"), GatewayOutbox()
+    g1, g2, leaving = Desk(topology, "g1"), Desk(topology, "g2"), Outbox()
     g2.gateway.leave(g2.now, leaving)
     assert leaving.links == [(1, Broken(first_epoch())), (1, LinkFarewell())], "the far side is to do without it"
     g1.delivers("p2/1")

@@ -8,13 +8,12 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.ids import LIFE, ProcessId, incarnation_of
+from isthmus.core.ids import ProcessId
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Opened, Segment
-from isthmus.join.recovery import Recovered, Replay, SettledMarks, merge
+from isthmus.join.recovery import DoneMarks, Recovered, Replay, merge
 
-G1, G2, P = 10, 11, 1
-GATEWAYS = (G1, G2)
+G1, G2 = 10, 11
 
 
 def segments(text: str) -> list[Segment]:
@@ -85,39 +84,32 @@ def test_merging_loses_nothing_and_keeps_the_order(
 
 def test_the_first_gateway_broadcasts_everything_once() -> None:
     recovered = Recovered({}, tuple(segments("1.1 | 2.1")))
-    first, second = Replay(G1, GATEWAYS, recovered), Replay(G2, GATEWAYS, recovered)
-    assert spelled(first.due([P, G1, G2])) == "1.1 2.1"
-    assert first.due([P, G1, G2]) == ()
-    assert second.due([P, G1, G2]) == ()
+    first, second = Replay(G1, recovered), Replay(G2, recovered)
+    assert spelled(first.due([G1, G2])) == "1.1 2.1"
+    assert first.due([G1, G2]) == ()
+    assert second.due([G1, G2]) == ()
 
 
 def test_the_next_gateway_goes_on_where_the_first_one_died() -> None:
     recovered = Recovered({}, tuple(segments("1.1 2.1 | 1.2")))
-    second = Replay(G2, GATEWAYS, recovered)
+    second = Replay(G2, recovered)
     second.delivered(marks("1.1"))
     assert not second.over
-    assert spelled(second.due([P, G2])) == "2.1 1.2"
+    assert spelled(second.due([G2])) == "2.1 1.2"
     second.delivered(marks("2.1 1.2"))
     assert second.over
-
-
-def test_the_processes_of_a_new_life_are_known_by_their_places() -> None:
-    recovered = Recovered({}, tuple(segments("1.1")))
-    heir = incarnation_of(G1, LIFE)
-    assert spelled(Replay(heir, GATEWAYS, recovered).due([incarnation_of(P, LIFE), heir])) == "1.1"
 
 
 def nothing_onward(origin: ProcessId) -> list[SlotMarks]:
     return []
 
 
-def test_settled_is_by_origin_whoever_broadcast_it() -> None:
-    settling = SettledMarks({1: 4})
-    settling.delivered(G1, 1, marks("1.5 2.1"))
-    settling.delivered(1, 1, marks("1.6"))
-    settling.delivered(G1, 2, marks("2.2"))
-    settling.settled(G1, 1)
-    assert settling.done(nothing_onward) == {1: 5, 2: 1}
-    settling.settled(1, 1)
-    settling.settled(G1, 2)
-    assert settling.done(nothing_onward) == {1: 6, 2: 2}
+def test_done_is_what_is_settled_and_confirmed_by_every_join() -> None:
+    done = DoneMarks({1: 4})
+    done.settled({1: 5, 2: 1})
+    assert done.done(nothing_onward) == {1: 5, 2: 1}
+    done.settled({1: 7})
+    behind = SlotMarks([(1, 6)])
+    assert done.done(lambda origin: [behind]) == {1: 6, 2: 1}
+    behind.raise_to(1, 7)
+    assert done.done(lambda origin: [behind]) == {1: 7, 2: 1}

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from isthmus.core.endpoint import View
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.endpoint import Outbox, View
 from isthmus.core.ids import MILLISECOND, ProcessId, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Run, Segment
@@ -51,7 +50,7 @@ from isthmus.core.wire.join import (
     Resume,
     first_epoch,
 )
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
 from isthmus.topology.plans import plans
@@ -295,11 +294,11 @@ class Desk:
         own = self.names.id(name)
         home = next(each.name for each in topology.systems if slot_of(own) in topology.slots(each.name))
         members = list(topology.slots(home))
-        self.gateway = JoinGateway(own, members, plans(topology, home), RETRY_AFTER, joining=joining)
+        self.gateway = GroupGateway(own, members, plans(topology, home), RETRY_AFTER, joining=joining)
         self.now = 0
         self.view_number = 1
         self.batches: dict[str, int] = {}
-        self.out = GatewayOutbox()
+        self.out = Outbox()
         striped = {plan.join for plan in plans(topology, home) if plan.share == "striped"}
         links = {end.link: plan.join for plan in plans(topology, home) for end in plan.links}
         self._always_ready = [link for link in self.gateway.links if links[link] not in striped]
@@ -314,7 +313,7 @@ class Desk:
         sender = sender or self.names.name(next(iter(segment.marks)))
         self.batches[sender] = number or self.batches.get(sender, 0) + 1
         batch = Batch(self.view_number, self.names.id(sender), self.batches[sender], [], 0, segment)
-        return self._done(self.gateway.delivered, batch)
+        return self._done(self.gateway.delivered_batch, batch)
 
     def view(self, members: str, number: int = 0, cut: Mapping[str, int] | None = None) -> list[str]:
         """`cut`: for one that comes, how many batches of each sender lie before the view."""
@@ -327,10 +326,10 @@ class Desk:
         held = [
             Batch(1, self.names.id(sender), number, [], 0, self.names.segment(text)) for sender, number, text in batches
         ]
-        return self._done(self.gateway.take_over, dict(self.names.marks(marks.split())), held)
+        return self._done(self.gateway.take_over_batches, dict(self.names.marks(marks.split())), held)
 
     def settled(self, sender: str, number: int) -> list[str]:
-        return self._done(self.gateway.settled, self.names.id(sender), number)
+        return self._done(self.gateway.settled_batches, self.names.id(sender), number)
 
     def all_have_arrived(self) -> list[str]:
         return self._done(self.gateway.all_have_arrived)
@@ -360,7 +359,7 @@ class Desk:
     # What it wants done
 
     def _done(self, action: Callable[..., None], *arguments: object) -> list[str]:
-        self.out = GatewayOutbox()
+        self.out = Outbox()
         action(*arguments, self.now, self.out)
         done = 0
         while done < len(self.out.links):

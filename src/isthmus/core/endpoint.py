@@ -18,7 +18,7 @@ from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Addressed, Batch
 from isthmus.core.segment import Segment
 from isthmus.core.wire.clusters import Hop
-from isthmus.core.wire.join import LinkPdu
+from isthmus.core.wire.join import FellowPdu, LinkPdu
 from isthmus.core.wire.pdu import Pdu
 
 Destinations: TypeAlias = tuple[ProcessId, ...]
@@ -91,20 +91,27 @@ class Outbox:
     6. `sends`: one entry per multicast, whatever the number of its destinations: a driver encodes it once.
     7. `links`: onto links to other systems, where the endpoint is a gateway.
     8. `stopped`: when not empty, the endpoint takes no further part; the text says why.
+
+    Three more are between the joins of a gateway and its system, and empty again when the step ends, in this order:
+    `relays`, to be broadcast in the own system, back to back, as this gateway's next messages; `confirms`, (local
+    sender, batch number), finished with up to there; `to_fellows`, to fellow gateways of the same system.
     """
 
     __slots__ = (
         "addressed",
         "carried",
+        "confirms",
         "deliveries",
         "holds",
         "links",
+        "relays",
         "sends",
         "settled",
         "stable",
         "stages",
         "stopped",
         "stored",
+        "to_fellows",
     )
 
     def __init__(self) -> None:
@@ -119,6 +126,9 @@ class Outbox:
         self.sends: list[tuple[Destinations, Pdu]] = []
         self.links: list[tuple[LinkId, LinkPdu]] = []
         self.stopped = ""
+        self.relays: list[Segment] = []
+        self.confirms: list[tuple[ProcessId, int]] = []
+        self.to_fellows: list[tuple[Destinations, FellowPdu]] = []
 
     def clear(self) -> None:
         """Empty the outbox in place. A driver that wants to keep a list takes it out before.
@@ -145,6 +155,12 @@ class Outbox:
             self.sends.clear()
         if self.links:
             self.links.clear()
+        if self.relays:
+            self.relays.clear()
+        if self.confirms:
+            self.confirms.clear()
+        if self.to_fellows:
+            self.to_fellows.clear()
         self.stopped = ""
 
 

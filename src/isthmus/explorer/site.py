@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from isthmus.core.endpoint import View
-from isthmus.core.gateway import Gateway, GatewayOutbox
+from isthmus.core.endpoint import Outbox, View
+from isthmus.core.gateway import Gateway
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Segment
@@ -346,7 +346,7 @@ class ExploredSite:
 
     def _run(self, gateway: int, now: Nanos, method: str, arguments: tuple[object, ...]) -> GatewayReaction:
         fork = self.gateways[gateway].fork()
-        out = GatewayOutbox()
+        out = Outbox()
         call: Callable[..., None] = getattr(fork, method)
         try:
             call(*arguments, now, out)

@@ -93,7 +93,9 @@ class Work:
         sent = system.streams[sender][place]
         batch = site.batch(system, sender, place)
         self.system = site.rules.deliver(system, rank, sender)
-        self.input(rank, "delivered", ("deliver", *sent.messages), batch, key=(sender, place, sent.messages, sent.view))
+        self.input(
+            rank, "delivered_batch", ("deliver", *sent.messages), batch, key=(sender, place, sent.messages, sent.view)
+        )
 
     def input(
         self, rank: int, method: str, subject: tuple[Any, ...], *arguments: object, key: Hashable | None = None
@@ -174,7 +176,7 @@ class Work:
             for process in rules.processes:
                 for each in rules.way_to(self.system, process, sender, number):
                     self.deliver(process, each)
-        self.input(rank, "settled", ("settled", site.ids[sender], number), site.ids[sender], number)
+        self.input(rank, "settled_batches", ("settled", site.ids[sender], number), site.ids[sender], number)
 
     # Membership
 

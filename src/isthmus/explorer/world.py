@@ -17,7 +17,7 @@ from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, ExploredSite, Pdus, Wire
 from isthmus.explorer.step import END, BrokenPromise, Direction, PduNumber, Step, StepEvent
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.topology.model import Topology
 from isthmus.topology.plans import plans
 from isthmus.topology.wiring import all_links
@@ -328,14 +328,14 @@ def _joint(steps: Sequence[Step]) -> Step:
     )
 
 
-def make_gateways(topology: Topology) -> dict[ProcessId, JoinGateway]:
+def make_gateways(topology: Topology) -> dict[ProcessId, GroupGateway]:
     """All gateways that a topology begins with, as they are then, by process id."""
-    made: dict[ProcessId, JoinGateway] = {}
+    made: dict[ProcessId, GroupGateway] = {}
     directory = topology.directory()
     for system in topology.systems:
         joins = plans(topology, system.name)
         founders = [directory.id(system.name, name) for name in system.founders]
         for slot in topology.gateway_slots(system.name):
             if slot in founders:
-                made[slot] = JoinGateway(slot, founders, joins)
+                made[slot] = GroupGateway(slot, founders, joins)
     return made

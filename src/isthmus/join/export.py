@@ -8,10 +8,9 @@ needs one it is the sequencer. docs/design/joins.md has the argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from isthmus.core.endpoint import Carried
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.endpoint import Carried, Outbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Run, Segment
@@ -44,10 +43,10 @@ from isthmus.join.share import SHARES, Share, Start
 class Export(Half):
     """`opening` is until the far side has answered an `Open`: nothing goes onto a link meanwhile.
 
-    So begins a gateway that comes late, until it knows which epoch it is. `term` is the own system's view, in which the
-    first of `fellows` leads. `_latest_answer` is the latest view of the far side that we have heard of: who answers
-    from an earlier one has been left out. `_came_in` is, per origin, the last message that came in by this join.
-    `_lines` are those of our links that are ready; `_parked` is what the sequencer gave us and our system has not
+    So begins a gateway that comes late, until it knows which epoch it is. `term` is that of those who act for our side,
+    in which the first of `fellows` leads. `_latest_answer` is the latest term of the far side that we have heard of:
+    who answers from an earlier one has been left out. `_came_in` is, per origin, the last message that came in by this
+    join. `_lines` are those of our links that are ready; `_parked` is what the sequencer gave us and our system has not
     delivered yet; `_broken` is the latest epoch that the far side called broken before it had begun here.
     """
 
@@ -91,7 +90,7 @@ class Export(Half):
 
     @property
     def sequencer(self) -> ProcessId:
-        """Who leads this epoch. It may have been opened in a view that has not come here yet."""
+        """Who leads this epoch. It may have been opened in a term that has not begun here yet."""
         return next((fellow for fellow in self.fellows if self._opened_by(fellow, self.epoch)), self.leader)
 
     def _opened_by(self, fellow: ProcessId, epoch: Epoch) -> bool:
@@ -106,7 +105,7 @@ class Export(Half):
 
     # What the own system delivers, and how it gets onto links
 
-    def delivered(self, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
+    def delivered(self, segment: Segment, now: Nanos, out: Outbox) -> None:
         """The own system delivered these, and they go out by this join."""
         # What was delivered here only after the epoch began may have been over there before.
         fresh = self.outstanding.add(segment).beyond(self.outstanding.final.at(segment.marks))
@@ -120,14 +119,14 @@ class Export(Half):
         self._came_in.update(marks)
         self.share.came_in(marks)
 
-    def link_ready(self, link: LinkId, now: Nanos, out: GatewayOutbox, line: Line) -> None:
+    def link_ready(self, link: LinkId, now: Nanos, out: Outbox, line: Line) -> None:
         self._lanes[link].room = line.room
         self._lines[link] = line
         if not self.opening and self.links_up[link]:
             self._offer(link, now, out)
             self._send(out)
 
-    def _offer(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+    def _offer(self, link: LinkId, now: Nanos, out: Outbox) -> None:
         """Let the sequencer know that a link of ours is ready for a block."""
         if self.share.by_readiness and link in self._lines:
             if self.leads:
@@ -136,12 +135,12 @@ class Export(Half):
                 free = FellowFree(self.plan.join, self.epoch, link, self._lines[link])
                 out.to_fellows.append(((self.sequencer,), free))
 
-    def on_free(self, pdu: FellowFree, now: Nanos, out: GatewayOutbox) -> None:
+    def on_free(self, pdu: FellowFree, now: Nanos, out: Outbox) -> None:
         if self.leads and pdu.epoch == self.epoch and not self.opening:
             self.share.ready(pdu.link, pdu.line, now)
             self._send(out)
 
-    def on_assign(self, source: ProcessId, pdu: FellowAssign, out: GatewayOutbox) -> None:
+    def on_assign(self, source: ProcessId, pdu: FellowAssign, out: Outbox) -> None:
         fits = sum(count for _, _, count in pdu.runs) <= MAX_SEGMENT_MESSAGES
         if fits and pdu.epoch == self.epoch and not self.opening and self._opened_by(source, pdu.epoch):
             self._parked.append(pdu)
@@ -172,7 +171,7 @@ class Export(Half):
                 break
         return left[::-1]
 
-    def _send(self, out: GatewayOutbox) -> None:
+    def _send(self, out: Outbox) -> None:
         """Put what the share has placed into lanes, our own or a fellow's, and blocks onto links that are ready."""
         for link, parcel in self.share.placed:
             if link in self._lanes:
@@ -188,7 +187,7 @@ class Export(Half):
                 after = sorted(parcel.after.items())
                 out.links.append((link, Block(self.epoch, parcel.first, parcel.segment, parcel.home, after)))
 
-    def _assign(self, link: LinkId, parcel: Parcel, out: GatewayOutbox) -> None:
+    def _assign(self, link: LinkId, parcel: Parcel, out: Outbox) -> None:
         near = next(end.near for end in self.plan.links if end.link == link)
         carrier = next((fellow for fellow in self.fellows if slot_of(fellow) == near), None)
         if carrier is not None:
@@ -199,7 +198,7 @@ class Export(Half):
 
     # Links and fellows that come and go
 
-    def link_up(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+    def link_up(self, link: LinkId, now: Nanos, out: Outbox) -> None:
         if not self._caught_up:
             self._came_up.add(link)
             return
@@ -210,7 +209,7 @@ class Export(Half):
         if self.opening and self.epoch != self._first_epoch:
             out.links.append((link, Open(self.epoch)))
 
-    def link_down(self, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+    def link_down(self, link: LinkId, now: Nanos, out: Outbox) -> None:
         self._came_up.discard(link)
         self._lines.pop(link, None)
         self._lanes[link].room = 0
@@ -220,20 +219,20 @@ class Export(Half):
             out.to_fellows.append((self._others(), FellowLink(self.plan.join, link, False)))
             self._relink(now, out)
 
-    def on_link(self, pdu: FellowLink, now: Nanos, out: GatewayOutbox) -> None:
+    def on_link(self, pdu: FellowLink, now: Nanos, out: Outbox) -> None:
         if self.links_up.get(pdu.link) is (not pdu.up):
             self.links_up[pdu.link] = pdu.up
             self._relink(now, out)
 
-    def _relink(self, now: Nanos, out: GatewayOutbox) -> None:
+    def _relink(self, now: Nanos, out: Outbox) -> None:
         """Other links work than before: have the share see to what may be lost, and use those that have come."""
         if not self.opening:
             self.share.relink(self._links(), now)
             self._send(out)
 
-    def view(self, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox) -> None:
+    def acting(self, term: int, fellows: tuple[ProcessId, ...], now: Nanos, out: Outbox) -> None:
         """The fellows that live. The links of one that is gone are lost; with the leader, the epoch is."""
-        self.term = term_of(life_of(self.owner), number)
+        self.term = term
         lost = [fellow for fellow in self.fellows if fellow not in fellows]
         led = self.leader
         self.fellows = fellows
@@ -250,7 +249,7 @@ class Export(Half):
         else:
             self._relink(now, out)
 
-    def wake(self, now: Nanos, out: GatewayOutbox) -> None:
+    def wake(self, now: Nanos, out: Outbox) -> None:
         if not self.opening:
             self.share.wake(now)
             self._send(out)
@@ -265,7 +264,7 @@ class Export(Half):
 
     # Epochs
 
-    def renew(self, now: Nanos, out: GatewayOutbox) -> None:
+    def renew(self, now: Nanos, out: Outbox) -> None:
         """This epoch cannot go on. The leader opens the next one; everybody else waits for it."""
         if self.leads and self._caught_up:
             self._pause(Epoch(self.term, self.epoch.number + 1, self.owner))
@@ -279,22 +278,22 @@ class Export(Half):
         for lane in self._lanes.values():
             lane.waiting.clear()
 
-    def _say_open(self, now: Nanos, out: GatewayOutbox) -> None:
+    def _say_open(self, now: Nanos, out: Outbox) -> None:
         self._retry_at = now + self._retry_after
         out.to_fellows.append((self._others(), FellowOpen(self.plan.join, self.epoch)))
         self._pass_open_on(out)
 
-    def _pass_open_on(self, out: GatewayOutbox) -> None:
+    def _pass_open_on(self, out: Outbox) -> None:
         out.links.extend((link, Open(self.epoch)) for link in self._my_links if self.links_up[link])
 
-    def opened(self, pdu: FellowOpen, out: GatewayOutbox) -> None:
+    def opened(self, pdu: FellowOpen, out: Outbox) -> None:
         """From the leader: a new epoch is being opened. Pass that on over our links."""
         if pdu.epoch < self.epoch:
             return
         self._pause(pdu.epoch)
         self._pass_open_on(out)
 
-    def resumed(self, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: GatewayOutbox) -> None:
+    def resumed(self, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: Outbox) -> None:
         """The far side is ready for the epoch that we opened; or for a later one."""
         if epoch.answer < self._latest_answer:
             return
@@ -306,7 +305,7 @@ class Export(Half):
             out.to_fellows.append((self._others(), FellowResume(self.plan.join, epoch, final)))
             self._begin(epoch, SlotMarks(final), now, out)
 
-    def on_resume(self, source: ProcessId, pdu: FellowResume, now: Nanos, out: GatewayOutbox) -> None:
+    def on_resume(self, source: ProcessId, pdu: FellowResume, now: Nanos, out: Outbox) -> None:
         """From a fellow to the leader: the far side has answered. From the leader: go on."""
         if not self._caught_up:
             return  # The leader tells us again when we can begin.
@@ -319,7 +318,7 @@ class Export(Half):
         """Whether we have come during the first epoch, and it still lasts."""
         return self.opening and epoch == self.epoch == self._first_epoch
 
-    def _begin(self, epoch: Epoch, final: SlotMarks, now: Nanos, out: GatewayOutbox) -> None:
+    def _begin(self, epoch: Epoch, final: SlotMarks, now: Nanos, out: Outbox) -> None:
         self.epoch = epoch
         self._latest_answer = epoch.answer
         self.opening = False
@@ -334,7 +333,7 @@ class Export(Half):
         if self._broken == epoch:
             self.on_broken(epoch, now, out)
 
-    def on_broken(self, epoch: Epoch, now: Nanos, out: GatewayOutbox) -> None:
+    def on_broken(self, epoch: Epoch, now: Nanos, out: Outbox) -> None:
         """The far side has lost a gateway, or is a new one: of this epoch nothing more is taken there."""
         if epoch > self.epoch or (self.opening and epoch == self.epoch):
             # It has not begun here yet, and the far side may not say it again.
@@ -348,7 +347,7 @@ class Export(Half):
         else:
             out.to_fellows.append(((self.leader,), FellowBroken(self.plan.join, epoch)))
 
-    def on_behind(self, epoch: Epoch, now: Nanos, out: GatewayOutbox) -> None:
+    def on_behind(self, epoch: Epoch, now: Nanos, out: Outbox) -> None:
         """The far side is at a later epoch than we are, which a leader before us opened, or one after us."""
         if epoch <= self.epoch:
             return
@@ -358,13 +357,11 @@ class Export(Half):
             self._latest_answer = max(epoch.answer, self._latest_answer)
             self.epoch = epoch
             self.renew(now, out)
-        # Otherwise somebody leads in a view that has not come here: either it comes, or it is without us.
+        # Otherwise somebody leads in a term that has not begun here: either it does, or it is without us.
 
     # Gateways that come
 
-    def catch_up(
-        self, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
-    ) -> None:
+    def catch_up(self, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: Outbox) -> None:
         """What our system holds from before our time. Only now can our links be of use."""
         self.outstanding.add_earlier(earlier)
         self.outstanding.take_as_delivered([(origin, seq) for origin, seq in marks.items() if self.goes_out(origin)])
@@ -378,7 +375,7 @@ class Export(Half):
             self._pass_open_on(out)
         self.renew(now, out)
 
-    def on_caught_up(self, source: ProcessId, out: GatewayOutbox) -> None:
+    def on_caught_up(self, source: ProcessId, out: Outbox) -> None:
         """A gateway of our system has come. It does not know which links work, what is confirmed, which epoch it is."""
         if source in self.fellows:
             mine = [FellowLink(self.plan.join, link, True) for link in self._my_links if self.links_up[link]]
@@ -396,7 +393,7 @@ class Export(Half):
 
     # Word from the far side
 
-    def on_progress(self, epoch: Epoch, received: int, now: Nanos, out: GatewayOutbox, *, direct: bool) -> None:
+    def on_progress(self, epoch: Epoch, received: int, now: Nanos, out: Outbox, *, direct: bool) -> None:
         """The far side has delivered everything up to this number. It tells one of us, who may not be in this epoch."""
         if direct:
             # Out of a log everybody counts; else only who numbers has to know.
@@ -406,14 +403,17 @@ class Export(Half):
             self.share.progress(received, now)
             self._send(out)
 
-    def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: GatewayOutbox, *, direct: bool) -> bool:
-        """Stable at the far side. What came over a link is passed on to fellows, whose links may be down."""
-        news = [(origin, seq) for origin, seq in marks if not self.outstanding.is_confirmed(origin, seq)]
-        if not news:
-            return False
-        if direct and self.colleagues:
-            out.to_fellows.append((self.colleagues, FellowConfirm(self.plan.join, news)))
-        return self.outstanding.confirm(news)
+    def on_confirm(self, marks: Iterable[tuple[ProcessId, int]], out: Outbox, *, direct: bool) -> Collection[ProcessId]:
+        """Stable at the far side. What came over a link is passed on to fellows, whose links may be down.
+
+        Returns the origins of which that is news.
+        """
+        news = {origin: seq for origin, seq in marks if not self.outstanding.is_confirmed(origin, seq)}
+        if news:
+            if direct and self.colleagues:
+                out.to_fellows.append((self.colleagues, FellowConfirm(self.plan.join, list(news.items()))))
+            self.outstanding.confirm(news.items())
+        return news
 
     def invariants(self) -> None:
         self.outstanding.invariants()

@@ -13,8 +13,7 @@ from itertools import starmap
 
 from msgspec import structs
 
-from isthmus.core.endpoint import Carried
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.endpoint import Carried, Outbox
 from isthmus.core.ids import LinkId, ProcessId, life_of, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Segment
@@ -45,9 +44,9 @@ class Import(Half):
 
     `company` are the gateways that were here when the epoch began; the first of them relays what has no other home.
     `frozen` says that nothing is broadcast until the next epoch begins; `frozen_for` is the last that was asked for
-    here, `_asked_for` the last that the leader was asked for, who may have died with the question. `_term` is the own
-    system's view. `last_delivered` is, per origin, the last message that was delivered here, `last_broadcast` the last
-    one that this gateway broadcast, `last_finished` the last one that every member here has finished with,
+    here, `_asked_for` the last that the leader was asked for, who may have died with the question. `_term` is that
+    of those who act here. `last_delivered` is, per origin, the last message that was delivered here, `last_broadcast`
+    the last one that this gateway broadcast, `last_finished` the last one that every member here has finished with,
     `last_confirmed` the last one that was confirmed to the sending side.
     """
 
@@ -72,9 +71,6 @@ class Import(Half):
         self._unnumbered: deque[Segment] = deque()
         self._early: list[tuple[LinkId | None, Block]] = []
         self._reports: dict[ProcessId, FellowFrozen] = {}
-        self._unsettled: deque[tuple[ProcessId, int, Marks]] = deque()
-        self._settled: dict[ProcessId, int] = {}
-        self._before: dict[ProcessId, int] = {}
         self._reported = 0
         self._reported_over = 0
 
@@ -125,7 +121,7 @@ class Import(Half):
 
     # Blocks
 
-    def on_block(self, link: LinkId | None, block: Block, out: GatewayOutbox) -> None:
+    def on_block(self, link: LinkId | None, block: Block, out: Outbox) -> None:
         """A block off a link, or passed on by a fellow. One of an older epoch is void; one of a later one waits."""
         if block.epoch > self.epoch or not self.ready:
             self._early.append((link, block))
@@ -151,7 +147,7 @@ class Import(Half):
         """Who is to broadcast a block: the gateway that it names, or the first of all who were there at the start."""
         return next((member for member in self.company if slot_of(member) == block.home), self.company[0])
 
-    def _relay_unnumbered(self, out: GatewayOutbox) -> None:
+    def _relay_unnumbered(self, out: Outbox) -> None:
         """Broadcast as it comes, but not before everything of older epochs has been delivered here, and nothing twice.
 
         Another link may have brought some of it; but what a link brings has no gap, whoever put it there.
@@ -173,7 +169,7 @@ class Import(Half):
         if known is None or known.segment.messages < block.segment.messages:
             self._held[block.first] = block
 
-    def _relay_what_is_due(self, out: GatewayOutbox) -> None:
+    def _relay_what_is_due(self, out: Outbox) -> None:
         """Broadcast the next numbers, if they are here: everything before has been delivered, or broadcast by us.
 
         And not before what they may be answers to: a fellow that has delivered it carried it out, but have we?
@@ -199,26 +195,25 @@ class Import(Half):
                 self._hold(structs.replace(block, first=position + 1, segment=rest))
         return self._held.get(position + 1)
 
-    def _relay(self, segment: Segment, out: GatewayOutbox) -> None:
+    def _relay(self, segment: Segment, out: Outbox) -> None:
         out.relays.append(segment)
         self.last_broadcast.update(segment.marks)
 
-    def delivered(self, sender: ProcessId, number: int, segment: Segment, out: GatewayOutbox) -> None:
+    def delivered(self, segment: Segment, out: Outbox) -> None:
         """The own system delivered these, and they came in by this join."""
         self.last_delivered.update(segment.marks)
-        self._unsettled.append((sender, number, segment.marks))
         self.total += segment.messages
         self._relay_what_is_due(out)
         self._relay_unnumbered(out)
         if self.leads and self.frozen:
             self._conclude(out)
 
-    def went_out(self, out: GatewayOutbox) -> None:
+    def went_out(self, out: Outbox) -> None:
         """The own system delivered messages that go out by this join: answers to them may have come already."""
         if self._held:
             self._relay_what_is_due(out)
 
-    def report(self, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+    def report(self, links_up: Mapping[LinkId, bool], out: Outbox) -> None:
         """Tell the sending side how far we are, once per step: one gateway, over one link."""
         if self.plan.numbered_imports and self.received > self._reported and not self.frozen and self.ready:
             self._reported = self.received
@@ -239,32 +234,20 @@ class Import(Half):
 
     # Stability
 
-    def settled(self, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
-        """Every live member here has finished with `sender`'s batches up to `number`. Returns the origins with news."""
-        if number <= self._settled.get(sender, 0):
-            return ()
-        self._settled[sender] = number
-        news: dict[ProcessId, int] = {}
-        while self._unsettled and self._unsettled[0][1] <= self._settled.get(self._unsettled[0][0], 0):
-            news.update(self._unsettled.popleft()[2])
-        if not self._unsettled:
-            self._settled.clear()
-        self._have_settled(news, out)
+    def settled(self, marks: Marks, out: Outbox) -> Collection[ProcessId]:
+        """Everybody here has finished with all up to these marks. Returns the origins of this join with news."""
+        news = {each: seq for each, seq in marks.items() if self.comes_in(each) and seq > self.last_finished.get(each)}
+        if news:
+            self.last_finished.update(news)
+            if self.leads and self.frozen:
+                self._conclude(out)
         return news
 
-    def all_have_arrived(self, out: GatewayOutbox) -> Collection[ProcessId]:
-        """Everybody has delivered what lies before our first view: it is settled. Returns the origins with news."""
-        before, self._before = self._before, {}
-        news = {origin: seq for origin, seq in before.items() if seq > self.last_finished.get(origin, 0)}
-        self._have_settled(news, out)
-        return news
+    def is_waiting(self, origin: ProcessId) -> bool:
+        """Whether more of an origin is finished with here than the sending side has heard."""
+        return self.last_finished.of(origin) > self.last_confirmed.of(origin)
 
-    def _have_settled(self, news: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
-        self.last_finished.update(news)
-        if news and self.leads and self.frozen:
-            self._conclude(out)
-
-    def confirm(self, levels: Mapping[ProcessId, int], links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+    def confirm(self, levels: Mapping[ProcessId, int], links_up: Mapping[LinkId, bool], out: Outbox) -> None:
         """Tell the sending side what is stable here and in every system behind us."""
         news = {origin: seq for origin, seq in levels.items() if seq > self.last_confirmed.get(origin, 0)}
         if news:
@@ -272,7 +255,7 @@ class Import(Half):
             confirm = Confirm(sorted(news.items()))
             out.links.extend((link, confirm) for link in self._my_links if links_up[link])
 
-    def link_up(self, link: LinkId, out: GatewayOutbox) -> None:
+    def link_up(self, link: LinkId, out: Outbox) -> None:
         """Repeat to the far side what may have been lost with an old connection or process."""
         if self.last_confirmed:
             out.links.append((link, Confirm(self.last_confirmed.items())))
@@ -284,35 +267,31 @@ class Import(Half):
             if self.plan.numbered_imports and self.received > 0:
                 out.links.append((link, Progress(self.epoch, self.received)))
 
-    def link_down(self, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+    def link_down(self, links_up: Mapping[LinkId, bool], out: Outbox) -> None:
         """What was said over a link that is lost may not arrive: say it over one that works."""
         self._reported = 0
         self.report(links_up, out)
 
     # Epochs
 
-    def view(
-        self, number: int, fellows: tuple[ProcessId, ...], links_up: Mapping[LinkId, bool], out: GatewayOutbox
-    ) -> None:
+    def acting(self, term: int, fellows: tuple[ProcessId, ...], links_up: Mapping[LinkId, bool], out: Outbox) -> None:
         """The fellows that live. What one that is gone held is lost; what it broadcast has been delivered by now."""
-        self._term = term_of(life_of(self.owner), number)
+        self._term = term
         lost = [fellow for fellow in self.fellows if fellow not in fellows]
         self.fellows = fellows
         for fellow in lost:
             self._reports.pop(fellow, None)
-        unsettled = {sender for sender, _, _ in self._unsettled}
-        self._settled = {sender: number for sender, number in self._settled.items() if sender in unsettled}
         if lost and self.ready and self.is_broken:
             out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
         if self.frozen:
             # Who leads now may not know of it, or may have told us before we knew that it leads.
             self._ask_to_freeze(self.frozen_for, out)
         if (lost or not self._has_begun) and self._asked_for > max(self.epoch.opened, self.frozen_for):
-            # Who leads has died with the question, or we did not know before our first view who it is. The sending side
+            # Who leads has died with the question, or we did not know before we came who it is. The sending side
             # would ask again, but only after a while.
             self._ask_to_freeze(self._asked_for, out)
 
-    def on_open(self, link: LinkId, epoch: Epoch, out: GatewayOutbox) -> None:
+    def on_open(self, link: LinkId, epoch: Epoch, out: Outbox) -> None:
         """The sending side opens an epoch: see to it that it begins here, or say that it has."""
         if epoch == self.epoch.opened and self.ready and not self.frozen:
             out.links.append((link, Resume(self.epoch, self.final.counted())))
@@ -322,7 +301,7 @@ class Import(Half):
         else:
             self._ask_to_freeze(epoch, out)
 
-    def _ask_to_freeze(self, epoch: Epoch, out: GatewayOutbox) -> None:
+    def _ask_to_freeze(self, epoch: Epoch, out: Outbox) -> None:
         self._asked_for = max(epoch, self._asked_for)
         if not self.leads:
             out.to_fellows.append(((self.leader,), FellowFreeze(self.plan.join, epoch)))
@@ -333,13 +312,13 @@ class Import(Half):
             self.frozen = True
             self._freeze_all(out)
 
-    def _freeze_all(self, out: GatewayOutbox) -> None:
+    def _freeze_all(self, out: Outbox) -> None:
         silent = tuple(fellow for fellow in self._others() if fellow not in self._reports)
         if silent:
             out.to_fellows.append((silent, FellowFreeze(self.plan.join, self.frozen_for)))
         self._conclude(out)
 
-    def on_freeze(self, source: ProcessId, pdu: FellowFreeze, out: GatewayOutbox) -> None:
+    def on_freeze(self, source: ProcessId, pdu: FellowFreeze, out: Outbox) -> None:
         """From the leader: freeze and report. From anybody else, to the leader: an epoch is to be opened."""
         if source != self.leader:
             if self.leads and self.ready and not self.frozen and pdu.epoch <= self.epoch.opened:
@@ -349,7 +328,7 @@ class Import(Half):
             elif self.leads:
                 out.to_fellows.append(((source,), FellowFreeze(self.plan.join, self.frozen_for)))
             else:
-                # It knows of a view that has not come here yet. When it comes, whoever leads is asked.
+                # It knows of a term that has not begun here yet. When it does, whoever leads is asked.
                 self._asked_for = max(pdu.epoch, self._asked_for)
             return
         if pdu.epoch >= self.epoch.opened:
@@ -358,12 +337,12 @@ class Import(Half):
         handed = self.last_broadcast.items()
         out.to_fellows.append(((source,), FellowFrozen(self.plan.join, pdu.epoch, handed, self._leaving)))
 
-    def on_frozen(self, source: ProcessId, pdu: FellowFrozen, out: GatewayOutbox) -> None:
+    def on_frozen(self, source: ProcessId, pdu: FellowFrozen, out: Outbox) -> None:
         if self.leads and self.frozen and pdu.epoch == self.frozen_for and source in self.fellows:
             self._reports[source] = pdu
             self._conclude(out)
 
-    def _conclude(self, out: GatewayOutbox) -> None:
+    def _conclude(self, out: Outbox) -> None:
         """Begin the epoch, once everybody has reported and everything that was broadcast has been delivered here."""
         if not self._knows_the_past or any(fellow not in self._reports for fellow in self._others()):
             return
@@ -380,7 +359,7 @@ class Import(Half):
         going = {fellow for fellow, report in self._reports.items() if report.leaving}
         return [each for each in self.fellows if each not in going and not (self._leaving and each == self.owner)]
 
-    def leave(self, links_up: Mapping[LinkId, bool], out: GatewayOutbox) -> None:
+    def leave(self, links_up: Mapping[LinkId, bool], out: Outbox) -> None:
         """We are about to go, and broadcast nothing more: have the sending side begin an epoch without us.
 
         Else we would go on to relay what others pass on to us, and never be done.
@@ -390,17 +369,17 @@ class Import(Half):
             self.frozen = True
             out.links.extend((link, Broken(self.epoch)) for link in self._my_links if links_up[link])
 
-    def _tell_begin(self, fellows: tuple[ProcessId, ...], out: GatewayOutbox) -> None:
+    def _tell_begin(self, fellows: tuple[ProcessId, ...], out: Outbox) -> None:
         final = self.final.counted()
         out.to_fellows.append((fellows, FellowBegin(self.plan.join, self.epoch, final, list(self.company))))
 
-    def on_begin(self, pdu: FellowBegin, out: GatewayOutbox) -> None:
+    def on_begin(self, pdu: FellowBegin, out: Outbox) -> None:
         if pdu.company and pdu.epoch > self.epoch:
             self.begin(pdu.epoch, pdu.final, pdu.company, out)
             if self.is_broken:
                 out.links.extend((link, Broken(self.epoch)) for link in self._my_links)
 
-    def on_caught_up(self, source: ProcessId, out: GatewayOutbox) -> None:
+    def on_caught_up(self, source: ProcessId, out: Outbox) -> None:
         """A gateway of our system has come, and does not know which epoch it is."""
         if self.leads and self.ready and source in self.fellows:
             self._tell_begin((source,), out)
@@ -410,7 +389,7 @@ class Import(Half):
         epoch: Epoch,
         final: Iterable[tuple[ProcessId, int]],
         company: Iterable[ProcessId],
-        out: GatewayOutbox,
+        out: Outbox,
     ) -> None:
         """Begin an epoch: older ones end with `final`. What the new one brought may have been delivered already."""
         self.epoch = epoch
@@ -428,20 +407,17 @@ class Import(Half):
         out.links.extend((link, resume) for link in self._my_links)
         self._take_early(out)
 
-    def _take_early(self, out: GatewayOutbox) -> None:
+    def _take_early(self, out: Outbox) -> None:
         early, self._early = self._early, []
         for link, block in early:
             self.on_block(link, block, out)
 
-    def catch_up(self, marks: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
-        """What our system had delivered when our first view began; we add what we delivered since."""
+    def catch_up(self, marks: Mapping[ProcessId, int], out: Outbox) -> None:
+        """What our system had delivered when we came; we add what we delivered since."""
         before = {origin: seq for origin, seq in marks.items() if self.comes_in(origin)}
         self.last_delivered.go_on_from(before.items())
         self.total = self.last_delivered.total()
         self.relayed_to = self.received
-        # Nobody will tell us that these have settled, and whoever could have told the sending side may be gone. But
-        # when all members have come as far as our first view, they have them.
-        self._before = before
         self._knows_the_past = True
         if self.leads and self.frozen:
             self._conclude(out)

@@ -15,13 +15,13 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Member, Outbox, View
 from isthmus.core.freeze import freeze
-from isthmus.core.gateway import UNKNOWN_LINE, GatewayOutbox
+from isthmus.core.gateway import UNKNOWN_LINE
 from isthmus.core.ids import LinkId, Nanos, ProcessId
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Segment
 from isthmus.core.wire.join import FellowAck, FellowFrame, FellowPass, FellowPdu, Line, LinkPdu, PassAck, PassFrame
 from isthmus.core.wire.pdu import Pdu
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.join.plan import JoinPlan
 from isthmus.ordering.channels import Framing, PeerChannels
 from isthmus.ordering.group.past import Past
@@ -54,12 +54,27 @@ def gateway_settings(settings: GroupSettings) -> GroupSettings:
     return structs.replace(settings, auto_confirm=False, unlimited=True)
 
 
-class Group(Member, Protocol):
-    """What a gateway has to know of the system that it is in: a group, or a daisy that broadcasts.
+class Newcomers(Protocol):
+    """What a system does for gateways that come when it runs already.
 
-    `cut` is what lies before the present view, of each sender; `all_have_arrived` says that everybody has had all that.
-    `past` is what the system holds for a gateway that comes; None where none ever does.
+    `past` is what it holds for them. `cut` is what lies before the present view, of each sender; `all_have_arrived`
+    says that everybody has had all that.
     """
+
+    @property
+    def past(self) -> Past | None: ...
+
+    @property
+    def cut(self) -> Mapping[ProcessId, int]: ...
+
+    @property
+    def all_have_arrived(self) -> bool: ...
+
+    def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None: ...
+
+
+class Group(Member, Protocol):
+    """What a gateway has to know of the system that it is in: a group, or a daisy that broadcasts."""
 
     @property
     def settings(self) -> GroupSettings: ...
@@ -68,18 +83,11 @@ class Group(Member, Protocol):
     def view(self) -> View: ...
 
     @property
-    def cut(self) -> Mapping[ProcessId, int]: ...
-
-    @property
     def stopped(self) -> str: ...
 
     @property
-    def all_have_arrived(self) -> bool: ...
-
-    @property
-    def past(self) -> Past | None: ...
-
-    def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None: ...
+    def newcomers(self) -> Newcomers | None:
+        """None where no gateway ever comes later."""
 
     def unfinished(self) -> int: ...
 
@@ -87,19 +95,18 @@ class Group(Member, Protocol):
 class GatewayMember:
     """One gateway as an Endpoint: a member of its system with the join protocols on top.
 
-    `group` is to be made with `gateway_settings`.
+    `group` is to be made with `gateway_settings`. `_complete` is the last view that everybody was known to be in.
     """
 
-    def __init__(self, group: Group, gateway: JoinGateway) -> None:
+    def __init__(self, group: Group, gateway: GroupGateway) -> None:
         self.group = group
         self.gateway = gateway
         self.fellow_channels = PeerChannels(WORDS, group.settings.retry_after)
         self.block_channels = PeerChannels(BLOCKS, group.settings.retry_after)
-        self._joins = GatewayOutbox()
         self._complete = 0
-        if group.past is not None:
+        if group.newcomers is not None and group.newcomers.past is not None:
             # Those who come later have to know it too, and nobody delivers it again.
-            group.past.marks.update(gateway.done_before)
+            group.newcomers.past.marks.update(gateway.done_before)
 
     @property
     def id(self) -> ProcessId:
@@ -111,9 +118,9 @@ class GatewayMember:
         others: list[Pdu] = []
         for pdu in pdus:
             if isinstance(pdu, FellowFrame):
-                self.gateway.from_fellow(source, self.fellow_channels.accept(source, pdu), now, self._joins)
+                self.gateway.from_fellow(source, self.fellow_channels.accept(source, pdu), now, out)
             elif isinstance(pdu, PassFrame):
-                self.gateway.from_fellow(source, self.block_channels.accept(source, pdu), now, self._joins)
+                self.gateway.from_fellow(source, self.block_channels.accept(source, pdu), now, out)
             elif isinstance(pdu, FellowAck):
                 self.fellow_channels.acknowledge(source, pdu, now, out)
             elif isinstance(pdu, PassAck):
@@ -126,9 +133,10 @@ class GatewayMember:
 
     def wake(self, now: Nanos, out: Outbox) -> None:
         self.group.wake(now, out)
-        for place, confirmed in self.gateway.confirmed_in_the_lead():
-            self.group.tell_crossed(place, confirmed, out)
-        self.gateway.wake(now, self._joins)
+        if self.group.newcomers is not None:
+            for place, confirmed in self.gateway.confirmed_in_the_lead():
+                self.group.newcomers.tell_crossed(place, confirmed, out)
+        self.gateway.wake(now, out)
         self.fellow_channels.wake(now, out)
         self.block_channels.wake(now, out)
         self._pump(now, out)
@@ -142,7 +150,7 @@ class GatewayMember:
         return min(of_group, of_joins)
 
     def leave(self, now: Nanos, out: Outbox) -> None:
-        self.gateway.leave(now, self._joins)
+        self.gateway.leave(now, out)
         self.group.leave(now, out)
         self._pump(now, out)
 
@@ -175,70 +183,67 @@ class GatewayMember:
 
     def _step(self, action: Callable[..., None], *arguments: Any, now: Nanos, out: Outbox) -> None:
         if not self.group.stopped:
-            action(*arguments, now, self._joins)
+            action(*arguments, now, out)
             self._pump(now, out)
 
     # Between the halves
 
     def _pump(self, now: Nanos, out: Outbox) -> None:
         """Hand over in both directions until neither half has anything for the other."""
-        joins = self._joins
-        if not self.gateway.is_caught_up:
-            self._take_over(now)
-        view = self.group.view.number
-        if view > self._complete and self.group.all_have_arrived and self.gateway.is_caught_up:
-            self._complete = view
-            self.gateway.all_have_arrived(now, joins)
-        if not (out.deliveries or out.settled or joins):
-            # Most of what a gateway hears are acknowledgements of what it relayed.
-            self.fellow_channels.send((), now, out)
-            self.block_channels.send((), now, out)
-            return
+        if self.group.newcomers is not None:
+            self._look_after_newcomers(self.group.newcomers, now, out)
         seen = settled = 0
-        while True:
+        while seen < len(out.deliveries) or settled < len(out.settled) or out.relays or out.confirms:
             while seen < len(out.deliveries):
                 item = out.deliveries[seen]
                 seen += 1
                 if isinstance(item, View):
-                    self.fellow_channels.keep_only(item.members)
-                    self.block_channels.keep_only(item.members)
-                    self.gateway.begin_behind(self.group.cut)
-                    self.gateway.view(item, now, joins)
+                    self._begin_view(item, now, out)
                 else:
-                    self.gateway.delivered(item, now, joins)
+                    self.gateway.delivered_batch(item, now, out)
             while settled < len(out.settled):
-                self.gateway.settled(*out.settled[settled], now, joins)
+                self.gateway.settled_batches(*out.settled[settled], now, out)
                 settled += 1
-            relays, confirms = joins.relays[:], joins.confirms[:]
-            joins.relays.clear()
-            joins.confirms.clear()
-            if relays:
+            if out.relays:
+                relays, out.relays = out.relays, []
                 self.group.relay(relays, now, out)
-            for sender, number in confirms:
-                self.group.confirm(sender, number, now, out)
-            if not relays and not confirms and seen == len(out.deliveries) and settled == len(out.settled):
-                break
-        out.carried.extend(joins.carried)
+            if out.confirms:
+                confirms, out.confirms = out.confirms, []
+                for sender, number in confirms:
+                    self.group.confirm(sender, number, now, out)
+        self._tell_fellows(now, out)
+
+    def _tell_fellows(self, now: Nanos, out: Outbox) -> None:
         words: list[tuple[ProcessId, FellowPdu]] = []
         blocks: list[tuple[ProcessId, FellowPass]] = []
-        for fellows, pdu in joins.to_fellows:
+        for fellows, pdu in out.to_fellows:
             for fellow in fellows:
                 if isinstance(pdu, FellowPass):
                     blocks.append((fellow, pdu))
                 else:
                     words.append((fellow, pdu))
+        out.to_fellows.clear()
         self.fellow_channels.send(words, now, out)
         self.block_channels.send(blocks, now, out)
-        out.links.extend(joins.links)
-        joins.clear()
 
-    def _take_over(self, now: Nanos) -> None:
-        """Once this gateway is in, and knows what its system holds, if that is joined to any other."""
-        past = self.group.past
-        if past is None and self.gateway.has_come:
-            self.gateway.take_over({}, (), now, self._joins)
-        elif past is not None and past.complete:
-            self.gateway.take_over(dict(past.marks_before), past.inherited, now, self._joins)
+    def _begin_view(self, view: View, now: Nanos, out: Outbox) -> None:
+        self.fellow_channels.keep_only(view.members)
+        self.block_channels.keep_only(view.members)
+        if self.group.newcomers is not None:
+            self.gateway.begin_behind(self.group.newcomers.cut)
+        self.gateway.view(view, now, out)
+
+    def _look_after_newcomers(self, newcomers: Newcomers, now: Nanos, out: Outbox) -> None:
+        """Take over once this gateway is in, and knows what its system holds, if that is joined to any other."""
+        gateway, past = self.gateway, newcomers.past
+        if not gateway.is_caught_up and past is None and gateway.has_come:
+            gateway.take_over_batches({}, (), now, out)
+        elif not gateway.is_caught_up and past is not None and past.complete:
+            gateway.take_over_batches(dict(past.marks_before), past.inherited, now, out)
+        view = self.group.view.number
+        if view > self._complete and newcomers.all_have_arrived and gateway.is_caught_up:
+            self._complete = view
+            gateway.all_have_arrived(now, out)
 
     # The cold path
 

@@ -6,12 +6,11 @@ new system, under its old ids, by the first live gateway.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from isthmus.core.ids import ProcessId, first_of, slot_of
+from isthmus.core.ids import ProcessId, first_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Segment
 
@@ -55,11 +54,10 @@ def merge(journals: Iterable[tuple[Mapping[ProcessId, int], Sequence[Segment]]])
 
 
 class Replay:
-    """Broadcasts the rest of a former life, once. `gateways` are the slots of all gateways of the system."""
+    """Broadcasts the rest of a former life, once."""
 
-    def __init__(self, owner: ProcessId, gateways: Collection[int], recovered: Recovered) -> None:
+    def __init__(self, owner: ProcessId, recovered: Recovered) -> None:
         self._owner = owner
-        self._gateways = gateways
         self._left = list(recovered.segments)
         self._begun = False
 
@@ -73,38 +71,30 @@ class Replay:
         if self._left:
             self._left = [rest for each in self._left if (rest := each.beyond(marks))]
 
-    def due(self, members: Sequence[ProcessId]) -> Sequence[Segment]:
+    def due(self, actors: Sequence[ProcessId]) -> Sequence[Segment]:
         """What this process is to broadcast now: everything that is left, if it is its turn and it has not begun."""
-        first = next((member for member in members if slot_of(member) in self._gateways), None)
-        if self._begun or first != self._owner:
+        if self._begun or not actors or actors[0] != self._owner:
             return ()
         self._begun = True
         return tuple(self._left)
 
 
-class SettledMarks:
-    """Which messages every live member of the own system has finished with, by origin, and which are done.
+class DoneMarks:
+    """Which messages the site is done with: everybody here has finished with them, and every join has confirmed them.
 
-    `_waiting` is what was delivered, in order; `_settled` how far each sender's batches are. `_finished` are marks that
-    joins had not confirmed when we last looked, origin by origin. `_known` are the streams of which something is done
-    as far as this gateway has seen it; of others it knows at most how many messages there were.
+    `_finished` are marks that joins had not confirmed when we last looked, origin by origin. `_known` are the streams
+    of which something is done as far as this gateway has seen it; of others it knows at most how many messages there
+    were.
     """
 
     def __init__(self, done: Mapping[ProcessId, int]) -> None:
         self._done = SlotMarks(done.items())
         self._known = set(map(first_of, done))
         self._finished: dict[ProcessId, int] = {}
-        self._waiting: deque[tuple[ProcessId, int, Marks]] = deque()
-        self._settled: dict[ProcessId, int] = {}
 
-    def delivered(self, sender: ProcessId, number: int, marks: Marks) -> None:
-        self._waiting.append((sender, number, marks))
-
-    def settled(self, sender: ProcessId, number: int) -> None:
-        """In order of delivery, so that a process is not done with before those that were in its slot before."""
-        self._settled[sender] = number
-        while self._waiting and self._waiting[0][1] <= self._settled.get(self._waiting[0][0], 0):
-            self._finished.update(self._waiting.popleft()[2])
+    def settled(self, marks: Marks) -> None:
+        """Everybody here has finished with everything up to these."""
+        self._finished.update(marks)
 
     def done(self, onward: Callable[[ProcessId], Iterable[SlotMarks]]) -> dict[ProcessId, int]:
         """What everybody has finished with and every join onward has confirmed."""
@@ -120,8 +110,3 @@ class SettledMarks:
         """What was delivered before this gateway came. What of it is done others know; it counts all the same."""
         self._done = SlotMarks(counted.items())
         self._known.clear()
-
-    def forget_all_but(self, members: Collection[ProcessId]) -> None:
-        """Nothing more will be settled of senders that are gone, once nothing of them is waiting."""
-        kept = {sender for sender, _, _ in self._waiting}.union(members)
-        self._settled = {sender: number for sender, number in self._settled.items() if sender in kept}

@@ -16,7 +16,7 @@ from typing import Any
 from isthmus.core.endpoint import Member
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.join.member import GatewayMember, gateway_settings, seats_of
 from isthmus.join.recovery import NOTHING
 from isthmus.runtime.driver.gateway import GatewayDriver
@@ -112,7 +112,7 @@ class Site:
         settings = gateway_settings(group_settings(spec))
         group = make_group(spec, process, settings, joining=joining)
         retry_after = RETRY_AFTER * spec.suspect_after
-        gateway = JoinGateway(
+        gateway = GroupGateway(
             process,
             spec.founders(),
             self._plans,

@@ -11,9 +11,8 @@ here; the second the gateways are asked for.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from types import MappingProxyType
 from typing import Self
 
 import msgspec
@@ -22,14 +21,12 @@ from msgspec.structs import replace
 from isthmus.core.endpoint import Carried, Hold, Outbox, View
 from isthmus.core.freeze import freeze
 from isthmus.core.ids import Nanos, ProcessId, slot_of
-from isthmus.core.marks import SlotMarks
 from isthmus.core.message import MAX_RUN_BYTES, Batch
 from isthmus.core.segment import EMPTY, MAX_SEGMENT_MESSAGES, Segment, portions, segments_of, take, total
 from isthmus.core.wire.daisy import Finished, HowFar
 from isthmus.core.wire.pdu import Pdu
 from isthmus.hierarchy.daisy.process import DaisyProcess
 from isthmus.hierarchy.daisy.tree import DaisyTree
-from isthmus.ordering.group.past import Past
 from isthmus.ordering.group.window import GroupSettings
 
 GROUP_VIEWS = 1_000_000
@@ -65,17 +62,8 @@ class DaisyMember:
     gateway, the joins) has finished with the messages of each.
     """
 
-    cut: Mapping[ProcessId, int] = MappingProxyType({})
-    """What lies before the view that a process came with: nobody comes to a daisy whose groups do not change."""
-
-    all_have_arrived = False
-    """Only a join that takes in newcomers asks for this, and nobody comes to a daisy that is joined."""
-
-    past: Past | None = None
-    """What is held for gateways that come: none ever does."""
-
-    def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None:
-        """Nobody has to know."""
+    newcomers: None = None
+    """Nobody comes to a daisy that is joined to other systems."""
 
     def __init__(self, process: DaisyProcess, gateways: Collection[int] = ()) -> None:
         self.process = process

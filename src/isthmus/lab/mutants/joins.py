@@ -17,15 +17,16 @@ from typing import Any
 
 from msgspec import structs
 
-from isthmus.core.gateway import GatewayOutbox
+from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, ProcessName
 from isthmus.core.marks import SlotMarks
 from isthmus.core.message import Batch
-from isthmus.core.segment import Segment
+from isthmus.core.segment import Marks, Segment
 from isthmus.core.wire.group import AskPast, PastPart
 from isthmus.core.wire.join import Block, Epoch
 from isthmus.join.export import Export
 from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.join.imports import Import
 from isthmus.join.parcel import Parcel
 from isthmus.join.plan import JoinPlan
@@ -147,15 +148,13 @@ def _paths_mixed_up(topology: Topology) -> dict[ProcessName, tuple[tuple[Process
 
 
 @mutant("final-carried-again", of=Export._begin, scenario="striped")
-def _final_carried_again(
-    self: Export, epoch: Epoch, final: dict[ProcessId, int], now: Nanos, out: GatewayOutbox
-) -> None:
+def _final_carried_again(self: Export, epoch: Epoch, final: dict[ProcessId, int], now: Nanos, out: Outbox) -> None:
     """A new epoch begins with what the far side has already."""
     _begin_export(self, epoch, {}, now, out)
 
 
 @mutant("late-carried-again", of=Export.delivered, scenario="sets")
-def _late_deliveries_carried_again(self: Export, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
+def _late_deliveries_carried_again(self: Export, segment: Segment, now: Nanos, out: Outbox) -> None:
     """What is delivered late is carried although the far side has it."""
     fresh = self.outstanding.add(segment)
     if fresh and not self.opening:
@@ -164,38 +163,34 @@ def _late_deliveries_carried_again(self: Export, segment: Segment, now: Nanos, o
 
 
 @mutant("any-answer-will-do", of=Export.resumed, scenario="striped")
-def _any_answer_will_do(
-    self: Export, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: GatewayOutbox
-) -> None:
+def _any_answer_will_do(self: Export, epoch: Epoch, final: list[tuple[int, int]], now: Nanos, out: Outbox) -> None:
     """The answer to an older epoch is taken for the one awaited."""
     if self.opening:
         _resumed(self, self.epoch._replace(answer=max(1, epoch.answer)), final, now, out)
 
 
 @mutant("carried-while-opening", breaks="fifo", of=Export.delivered, scenario="fifo")
-def _carried_while_opening(self: Export, segment: Segment, now: Nanos, out: GatewayOutbox) -> None:
+def _carried_while_opening(self: Export, segment: Segment, now: Nanos, out: Outbox) -> None:
     """Messages go out while an epoch is being opened."""
     opening, self.opening = self.opening, False
     _delivered_export(self, segment, now, out)
     self.opening = opening
 
 
-@mutant("lost-fellow-ignored", of=Export.view, scenario="striped")
-def _lost_fellows_ignored(
-    self: Export, number: int, fellows: tuple[ProcessId, ...], now: Nanos, out: GatewayOutbox
-) -> None:
+@mutant("lost-fellow-ignored", of=Export.acting, scenario="striped")
+def _lost_fellows_ignored(self: Export, term: int, fellows: tuple[ProcessId, ...], now: Nanos, out: Outbox) -> None:
     """Nothing is done when a fellow gateway is gone."""
     self.fellows = fellows
 
 
 @mutant("new-peer-ignored", breaks="fifo", of=JoinGateway._lose, scenario="fifo")
-def _new_peer_ignored(self: JoinGateway, link: LinkId, now: Nanos, out: GatewayOutbox) -> None:
+def _new_peer_ignored(self: JoinGateway, link: LinkId, now: Nanos, out: Outbox) -> None:
     """A link that is lost, or has a new process at its far end, is used as before."""
 
 
 @mutant("newcomer-without-messages", of=Export.catch_up, scenario="turnover")
 def _nothing_outstanding(
-    self: Export, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: GatewayOutbox
+    self: Export, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: Outbox
 ) -> None:
     """A new gateway does not learn what is outstanding."""
     _catch_up_export(self, marks, [], now, out)
@@ -210,26 +205,26 @@ def _answers_forgotten(self: Export, marks: Mapping[ProcessId, int]) -> None:
 
 
 @mutant("old-epochs-accepted", of=Import.on_block, scenario="striped")
-def _old_epochs_accepted(self: Import, link: LinkId, block: Block, out: GatewayOutbox) -> None:
+def _old_epochs_accepted(self: Import, link: LinkId, block: Block, out: Outbox) -> None:
     """Blocks of older epochs are taken for new ones."""
     _on_block(self, link, structs.replace(block, epoch=max(block.epoch, self.epoch)), out)
 
 
 @mutant("early-blocks-dropped", of=Import.on_block, scenario="striped")
-def _early_blocks_dropped(self: Import, link: LinkId, block: Block, out: GatewayOutbox) -> None:
+def _early_blocks_dropped(self: Import, link: LinkId, block: Block, out: Outbox) -> None:
     """Blocks of an epoch that has not begun here are dropped."""
     if block.epoch <= self.epoch:
         _on_block(self, link, block, out)
 
 
 @mutant("answers-not-awaited", of=Import.on_block, scenario="answers")
-def _answers_not_awaited(self: Import, link: LinkId, block: Block, out: GatewayOutbox) -> None:
+def _answers_not_awaited(self: Import, link: LinkId, block: Block, out: Outbox) -> None:
     """A block is broadcast before what it may answer is delivered."""
     _on_block(self, link, structs.replace(block, after=[]), out)
 
 
 @mutant("gap-guessed", of=Import._relay_what_is_due, scenario="striped")
-def _gap_guessed(self: Import, out: GatewayOutbox) -> None:
+def _gap_guessed(self: Import, out: Outbox) -> None:
     """An import goes on although a number before is missing."""
     _relay_what_is_due(self, out)
     if len(self._held) > 1 and self.ready and not self.frozen:
@@ -238,7 +233,7 @@ def _gap_guessed(self: Import, out: GatewayOutbox) -> None:
 
 
 @mutant("turn-ignored", of=Import._relay_what_is_due, scenario="sets")
-def _turn_ignored(self: Import, out: GatewayOutbox) -> None:
+def _turn_ignored(self: Import, out: Outbox) -> None:
     """An import broadcasts a block when it arrives."""
     for first in sorted(self._held):
         self._relay(self._held.pop(first).segment, out)
@@ -254,7 +249,7 @@ def _whoever_gets_it(self: Import, block: Block) -> ProcessId:
 
 
 @mutant("broadcasts-not-awaited", of=Import._conclude, scenario="striped deaths")
-def _broadcasts_not_awaited(self: Import, out: GatewayOutbox) -> None:
+def _broadcasts_not_awaited(self: Import, out: Outbox) -> None:
     """An epoch begins before all that was broadcast is delivered."""
     if all(fellow in self._reports for fellow in self._others()):
         self.begin(self.frozen_for._replace(answer=1), self.last_delivered.counted(), self.fellows, out)
@@ -262,7 +257,7 @@ def _broadcasts_not_awaited(self: Import, out: GatewayOutbox) -> None:
 
 
 @mutant("reports-not-awaited", of=Import._conclude, scenario="turnover")
-def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
+def _reports_not_awaited(self: Import, out: Outbox) -> None:
     """An epoch begins before all gateways have reported."""
     if all(self.last_delivered.get(origin) >= seq for origin, seq in self.last_broadcast.items()):
         self.begin(self.frozen_for._replace(answer=1), self.last_delivered.counted(), self.fellows, out)
@@ -270,7 +265,7 @@ def _reports_not_awaited(self: Import, out: GatewayOutbox) -> None:
 
 
 @mutant("newcomer-without-past", of=Import.catch_up, scenario="striped")
-def _past_not_learnt(self: Import, marks: Mapping[ProcessId, int], out: GatewayOutbox) -> None:
+def _past_not_learnt(self: Import, marks: Mapping[ProcessId, int], out: Outbox) -> None:
     """A new gateway does not learn what came in before."""
     _catch_up_import(self, {}, out)
 
@@ -294,25 +289,25 @@ def _former_origins_not_counted(self: SlotMarks) -> int:
 
 
 @mutant("settled-when-delivered", of=Import.settled, scenario="striped")
-def _settled_when_delivered(self: Import, sender: ProcessId, number: int, out: GatewayOutbox) -> Collection[ProcessId]:
+def _settled_when_delivered(self: Import, marks: Marks, out: Outbox) -> Collection[ProcessId]:
     """A system confirms what only its gateway has delivered."""
-    _settled(self, sender, number, out)
+    _settled(self, marks, out)
     delivered = dict(self.last_delivered.items())
     self.last_finished.update(delivered)
     return delivered
 
 
-@mutant("finished-at-once", of=JoinGateway._finish, scenario="striped")
-def _finished_at_once(self: JoinGateway, sender: ProcessId, out: GatewayOutbox) -> None:
+@mutant("finished-at-once", of=GroupGateway._confirm, scenario="striped")
+def _finished_at_once(self: GroupGateway, slot: int, out: Outbox) -> None:
     """A gateway does not wait for the far side to confirm."""
-    queue = self._unfinished[sender]
+    queue = self._unconfirmed.get(slot)
     if queue and self.is_caught_up:
-        out.confirms.append((sender, queue[-1][0]))
+        out.confirms.append(queue[-1][:2])
         queue.clear()
 
 
 @mutant("next-system-is-all", of=JoinGateway._confirm_upstream, scenario="line")
-def _next_system_is_all(self: JoinGateway, join: int, origins: Iterable[ProcessId], out: GatewayOutbox) -> None:
+def _next_system_is_all(self: JoinGateway, join: int, origins: Iterable[ProcessId], out: Outbox) -> None:
     """A system confirms what systems behind it lack."""
     imports = self.imports[join]
     levels = dict(imports.last_finished.of(origin) for origin in origins)

@@ -9,7 +9,7 @@ from isthmus.core.ids import ProcessId, life_of
 from isthmus.core.segment import Segment, pack_all
 from isthmus.join import export as exporting
 from isthmus.join.export import Export
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.join.imports import Import
 from isthmus.join.recovery import Recovered, Replay, merge
 from isthmus.lab.mutants.mutant import mutant, part_of
@@ -71,11 +71,11 @@ def _backwards(journals: Iterable[tuple[Mapping[ProcessId, int], Sequence[Segmen
     return Recovered(recovered.done, tuple(pack_all(messages)))
 
 
-@mutant("done-too-early", of=JoinGateway.done, scenario="restarts")
-def _stored_counts_as_done(self: JoinGateway) -> dict[ProcessId, int]:
+@mutant("done-too-early", of=GroupGateway.done, scenario="restarts")
+def _stored_counts_as_done(self: GroupGateway) -> dict[ProcessId, int]:
     """The journal drops what other systems lack."""
-    assert self._settled_marks is not None
-    return self._settled_marks.done(lambda origin: ())
+    assert self._done is not None
+    return self._done.done(lambda origin: ())
 
 
 @mutant("epochs-open-twice", of=life_of, where=exporting, scenario="restarts")

@@ -455,6 +455,11 @@ class GroupMember:
         # Of a sender that is gone and forgotten everything is stable.
         past.forget(lambda batch: batch.sender not in mine or batch.number <= stable(batch.sender))
 
+    @property
+    def newcomers(self) -> Self:
+        """What is done here for gateways that come: `past`, `cut`, `all_have_arrived`, `tell_crossed`."""
+        return self
+
     def tell_crossed(self, join: int, confirmed: SlotMarks, out: Outbox) -> None:
         """At the gateway that leads a join: say what has crossed, once per heartbeat if there is anything new."""
         if self.past is not None and self.view.number and not self.stopped:

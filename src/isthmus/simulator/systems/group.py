@@ -7,7 +7,7 @@ from random import Random
 
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import LIFE, ProcessId, incarnation_of, life_of, slot_of
-from isthmus.join.gateway import JoinGateway
+from isthmus.join.grouped import GroupGateway
 from isthmus.join.member import GatewayMember, Group, gateway_settings, seats_of
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING
@@ -155,7 +155,7 @@ class SimulatedSystem:
         settings = gateway_settings(self.settings)
         group = self._member(process, settings, joining)
         retry_after = 2 * settings.suspect_after
-        gateway = JoinGateway(
+        gateway = GroupGateway(
             process,
             self.lives.founders(),
             self.joins,
@@ -308,7 +308,7 @@ def not_confirmed(host: Host) -> str:
     return ""
 
 
-def _tighten(gateway: JoinGateway) -> None:
+def _tighten(gateway: GroupGateway) -> None:
     for export in gateway.exports.values():
         share = export.share
         if isinstance(share, Sequenced):
