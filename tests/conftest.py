@@ -6,7 +6,7 @@ import patience
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["failures", "shared_spark"]
+pytest_plugins = ["failures", "object_store", "shared_spark"]
 
 # No deadline and no complaint about slowness: the machine may be busy, and time is nowhere a property under test.
 settings.register_profile("isthmus", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

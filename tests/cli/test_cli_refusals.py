@@ -64,31 +64,6 @@ def test_every_command_explains_itself(isthmus: Isthmus, command: str) -> None:
     assert not explained.err
 
 
-# Addresses
-
-
-@pytest.mark.parametrize("address", ["file:///traces", "s3://bucket/traces", "hdfs://host:8020/traces"])
-@pytest.mark.parametrize(
-    "command", ["audit", "audit --follow", "measure", "report", "shiviz --to run.shiviz", "story"], ids=str.split
-)
-def test_traces_at_an_address_are_refused(isthmus: Isthmus, command: str, address: str) -> None:
-    message = ["a/p/1"] if command == "story" else []
-    refused = isthmus(*command.split(), address, *message)
-    assert refused.is_refusal(address, "give the path of a file or directory on this machine"), refused
-
-
-@pytest.mark.parametrize(
-    "command", ["audit {} --keep", "audit {} --follow --checkpoint", "measure {} --to", "report {} --to"]
-)
-def test_nothing_is_written_to_an_address(
-    isthmus: Isthmus, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    refused = isthmus(*command.format(tmp_path).split(), "s3://bucket/there")
-    assert refused.is_refusal("s3://bucket/there", "an address"), refused
-    assert not list(tmp_path.iterdir())
-
-
 # Topology files
 
 

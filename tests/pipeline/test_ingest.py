@@ -13,9 +13,7 @@ from random_executions import row
 from trace_files import all_rows, numbered, rounds, write_jsonl
 
 from isthmus.pipeline.audit import audit, audit_traces
-from isthmus.pipeline.follow import follow
 from isthmus.pipeline.ingest import files, ingest, is_table, open_table
-from isthmus.pipeline.source import register
 from isthmus.trace.parquet import arrow_schema, write_part
 from isthmus.trace.reader import read_trace
 from isthmus.trace.rows import MAX_LINE
@@ -237,23 +235,3 @@ def test_two_rows_that_differ_in_where_their_nulls_are_dispute_a_place(spark: Sp
         report = audit(spark, table, rows_per_task=rows_per_task)
         assert {each.verdict for each in report.verdicts if each.property == "integrity"} == {"unknown"}
         assert not [each for each in report.verdicts if each.property == "agreement" and each.verdict == "holds"]
-
-
-def test_an_address_is_refused_and_never_an_empty_trace(spark: SparkSession, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "rows.jsonl", all_rows(rounds("r", 2, 3)))
-    for address in (tmp_path.as_uri(), "s3://bucket/traces"):
-        for given in (address, Path(address)):
-            with pytest.raises(TraceError, match="an address"):
-                ingest(spark, [given], tmp_path / "table")
-            with pytest.raises(TraceError, match="an address"):
-                read_trace([given])
-            with pytest.raises(TraceError, match="an address"):
-                ingest(spark, [tmp_path], given)
-            with pytest.raises(TraceError, match="an address"):
-                audit_traces(spark, [given])
-            with pytest.raises(TraceError, match="an address"):
-                follow(spark, [given], tmp_path / "checkpoint", lambda batch, summary: None, once=True)
-        register(spark)
-        with pytest.raises(Exception, match="an address"):  # Spark makes another error of it
-            spark.read.format("isthmus").load(address).count()
-    assert not (tmp_path / "table").exists()

@@ -24,6 +24,7 @@ from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
+    from isthmus.trace.files import Traces
     from isthmus.trace.schema import Report
 
 _MOST_RUNS = 20
@@ -80,7 +81,7 @@ def audit(
 
 
 def _report(
-    traces: list[Path], expect: str | None, master: str | None, keep: Path | None, memory: str
+    traces: Traces, expect: str | None, master: str | None, keep: Path | None, memory: str
 ) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
     from isthmus.pipeline.audit import audit_traces

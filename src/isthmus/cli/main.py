@@ -13,6 +13,7 @@ from isthmus.cli.console import BAD_INPUT, CommandError
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.runtime.problems import RuntimeProblem
 from isthmus.topology.problem import TopologyError
+from isthmus.trace.places import StoreProblem
 from isthmus.trace.schema import TraceError
 
 COMMANDS = (
@@ -73,7 +74,7 @@ def main() -> None:
         _complain(f"{what.rstrip(chr(46))}; see `isthmus --help`")
     except TopologyError as error:
         _complain(*(str(problem) for problem in error.problems))
-    except (CommandError, TraceError, RuntimeProblem, SparkProblem) as error:
+    except (CommandError, TraceError, StoreProblem, RuntimeProblem, SparkProblem) as error:
         _complain(str(error))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)

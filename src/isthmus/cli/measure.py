@@ -22,6 +22,7 @@ from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
     from isthmus.pipeline.measure.rows import Figures
+    from isthmus.trace.files import Traces
 
 _MOST_ROWS = 40
 """Of a table on the terminal."""
@@ -51,7 +52,7 @@ def measure(
 
 
 def _figures(
-    traces: list[Path], to: Path | None, bits_per_second: float | None, master: str | None, memory: str
+    traces: Traces, to: Path | None, bits_per_second: float | None, master: str | None, memory: str
 ) -> Figures:
     from isthmus.pipeline.session import require_packages
 

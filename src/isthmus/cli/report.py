@@ -22,6 +22,7 @@ from isthmus.cli.spark import (
     traces_to_read,
 )
 from isthmus.pipeline.problems import refuse_target
+from isthmus.trace.files import Traces
 from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import Report, Verdict, printable
 
@@ -59,7 +60,7 @@ def report(
 
 
 def _written(
-    traces: list[Path],
+    traces: Traces,
     to: Path,
     expect: str | None,
     pictures: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from isthmus.trace.files import local_path
+from isthmus.trace.places import Place, place
 from isthmus.trace.schema import TraceError, printable
 
 
@@ -19,8 +20,8 @@ TABLE_MARK = "table.json"
 """The file by which a table that `ingest` has written is known."""
 
 
-def is_table(path: str | Path) -> bool:
-    return Path(path, TABLE_MARK).is_file()
+def is_table(path: str | Place) -> bool:
+    return (place(path) / TABLE_MARK).is_file()
 
 
 def refuse_target(target: str | Path, example: str = "report.html") -> None:

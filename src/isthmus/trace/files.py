@@ -1,4 +1,4 @@
-"""Which files a trace is made of, and how they are opened: the one place that knows where files are.
+"""Which files a trace is made of, and how they are opened, wherever they are (`trace.places`).
 
 Only Parquet files are opened elsewhere, by `trace.parquet.open_parquet` and, where Spark reads them itself, by Spark.
 """
@@ -6,12 +6,12 @@ Only Parquet files are opened elsewhere, by `trace.parquet.open_parquet` and, wh
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from isthmus.trace.places import Address, Place, place
 from isthmus.trace.schema import TraceError
 from isthmus.trace.shiviz.log import Expressions
 
@@ -21,34 +21,27 @@ LOG_SUFFIX = ".log"
 """Logs of any program end like this: in a directory they are traces only where the user says how to read them."""
 
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""How an address of some store begins, also after `Path` has made one slash of several."""
+def local_path(given: str | Place) -> Path:
+    """The path of a file or directory of this machine. An address such as `s3a://bucket/traces` is refused.
 
-
-def local_path(given: str | Path) -> Path:
-    """The path of a file or directory here. An address such as `s3://bucket/traces` or `file:///traces` is refused.
-
-    Taken for a path it would be one that is not there, and a trace that may still come: nothing, without an error.
+    Taken for a path it would be one that is not there.
     """
-    address = _ADDRESS.match(str(given))
-    if address:
-        way_out = "give the path of a file or directory on this machine"
-        if address[1].lower() == "file":
-            raise TraceError(given, "an address, and only paths are read here", f"{way_out}, without file://")
-        reason = f"an address ({address[1]}), and only files that this machine sees are read"
-        raise TraceError(given, reason, f"mount or copy it, and {way_out}")
-    return Path(given)
+    found = place(given)
+    if isinstance(found, Address):
+        reason = f"an address ({found.scheme}), and this has to be on this machine"
+        raise TraceError(given, reason, "give the path of a file or directory")
+    return found
 
 
-class Traces(list[Path]):
-    """Paths of traces, and how to read those of them that are ShiViz logs and do not say it themselves."""
+class Traces(list[Place]):
+    """Places of traces, and how to read those of them that are ShiViz logs and do not say it themselves."""
 
-    def __init__(self, paths: Iterable[str | Path], expressions: Expressions | None = None) -> None:
-        super().__init__(map(local_path, paths))
+    def __init__(self, paths: Iterable[str | Place], expressions: Expressions | None = None) -> None:
+        super().__init__(map(place, paths))
         self.expressions = expressions or Expressions()
 
 
-def find_files_and_logs(paths: Iterable[str | Path]) -> list[Path]:
+def find_files_and_logs(paths: Iterable[str | Place]) -> list[Place]:
     """Like `find_files`, and ShiViz logs as well."""
     has_parser = isinstance(paths, Traces) and bool(paths.expressions.parser)
     suffixes = (*SUFFIXES, SHIVIZ_SUFFIX, LOG_SUFFIX) if has_parser else (*SUFFIXES, SHIVIZ_SUFFIX)
@@ -56,20 +49,20 @@ def find_files_and_logs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def find_files(
-    paths: Iterable[str | Path], suffixes: tuple[str, ...] = SUFFIXES, by_name: tuple[str, ...] = ()
-) -> list[Path]:
+    paths: Iterable[str | Place], suffixes: tuple[str, ...] = SUFFIXES, by_name: tuple[str, ...] = ()
+) -> list[Place]:
     """Every trace file that is named, or lies below a directory that is named, once.
 
     Files that end with one of `by_name` count where they are named themselves.
     """
-    found: dict[str, Path] = {}
-    for given in map(local_path, paths):
+    found: dict[str, Place] = {}
+    for given in map(place, paths):
         try:
             for file in _files_of(given, suffixes, by_name):
-                if not file.is_file():
+                if isinstance(file, Path) and not file.is_file():
                     raise TraceError(file, "not a regular file", "remove it, or give the trace files one by one")
                 # A file that is named twice, or is in a directory that is named too, is still one file.
-                found.setdefault(os.path.realpath(file), file)
+                found.setdefault(os.path.realpath(file) if isinstance(file, Path) else str(file), file)
         except (OSError, ValueError) as error:
             raise TraceError(given, f"cannot read: {error}", "check the path and its permissions") from error
     if not found:
@@ -77,7 +70,7 @@ def find_files(
     return list(found.values())
 
 
-def _files_of(given: Path, suffixes: tuple[str, ...], by_name: tuple[str, ...]) -> list[Path]:
+def _files_of(given: Place, suffixes: tuple[str, ...], by_name: tuple[str, ...]) -> list[Place]:
     if given.is_dir():
         files = sorted(files_below(given, _unreadable, suffixes))
         if not files:
@@ -93,14 +86,24 @@ def _files_of(given: Path, suffixes: tuple[str, ...], by_name: tuple[str, ...]) 
 
 
 def files_below(
-    directory: Path, on_error: Callable[[OSError], None] | None = None, suffixes: tuple[str, ...] = SUFFIXES
-) -> Iterator[Path]:
+    directory: Place, on_error: Callable[[OSError], None] | None = None, suffixes: tuple[str, ...] = SUFFIXES
+) -> Iterator[Place]:
     """Like Spark, skip what starts with `_` or `.`: those are files of somebody's housekeeping."""
+    if isinstance(directory, Address):
+        yield from (file for file, _ in _found_below(directory, suffixes))
+        return
     for folder, subfolders, names in os.walk(directory, onerror=on_error):
         subfolders[:] = [name for name in subfolders if not name.startswith(("_", "."))]
         for name in names:
             if name.endswith(suffixes) and not name.startswith(("_", ".")):
                 yield Path(folder, name)
+
+
+def _found_below(directory: Address, suffixes: tuple[str, ...] = SUFFIXES) -> Iterator[tuple[Address, int]]:
+    """Trace files with their sizes. Hadoop lets nobody follow a link, so a listing is all there is."""
+    for below, size in directory.files():
+        if below.endswith(suffixes) and not any(name.startswith(("_", ".")) for name in below.split("/")):
+            yield directory / below, size
 
 
 def _unreadable(error: OSError) -> None:
@@ -110,19 +113,34 @@ def _unreadable(error: OSError) -> None:
 # Files that may still grow --------------------------------------------------------------------------------------------
 
 
-def log_files(paths: Iterable[str]) -> Iterator[str]:
-    """All trace files at or below some paths. What is not there yet may come: a site that has not started."""
-    for path in map(local_path, paths):
-        if path.is_dir():
-            yield from sorted(map(str, files_below(Path(os.path.realpath(path)))))
-        elif path.is_file():
-            yield os.path.realpath(path)
+def log_files(paths: Iterable[str | Place]) -> Iterator[str]:
+    """All trace files at or below some places. What is not there yet may come: a site that has not started."""
+    yield from log_sizes(paths)
 
 
-def size_of(path: str | Path) -> int | None:
+def log_sizes(paths: Iterable[str | Place]) -> dict[str, int]:
+    """All trace files at or below some places, and how many bytes each has now. A store is asked once per place."""
+    found: dict[str, int | None] = {}
+    for given in map(place, paths):
+        if isinstance(given, Address):
+            size = given.size() if given.suffix in SUFFIXES else None
+            files = [(given, size)] if size is not None else _found_below(given)
+            found |= {str(file): size for file, size in files}
+        elif given.is_dir():
+            found |= {path: size_of(path) for path in sorted(map(str, files_below(Path(os.path.realpath(given)))))}
+        elif given.is_file():
+            path = os.path.realpath(given)
+            found[path] = size_of(path)
+    return {path: size for path, size in found.items() if size is not None}
+
+
+def size_of(path: str | Place) -> int | None:
     """How many bytes a file has now; None if it is not there."""
+    where = place(path)
+    if isinstance(where, Address):
+        return where.size()
     try:
-        return os.stat(path).st_size
+        return os.stat(where).st_size
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -130,14 +148,16 @@ def size_of(path: str | Path) -> int | None:
 
 
 @contextmanager
-def open_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to read; whatever goes wrong with it, also while it is read, is a `TraceError`."""
+def open_file(path: str | Place) -> Iterator[IO[bytes]]:
+    """A file to read; whatever goes wrong with it, also while it is read, is a `TraceError`, or a `StoreProblem`."""
+    where = place(path)
     try:
-        with open(path, "rb") as file:
+        with where.open() if isinstance(where, Address) else open(where, "rb") as file:
             yield file
     except OSError as error:
         raise _cannot_read(path, error) from error
 
 
-def _cannot_read(path: str | Path, error: OSError) -> TraceError:
-    return TraceError(path, f"cannot read: {error.strerror or error}", "check the file and its permissions")
+def _cannot_read(path: str | Place, error: OSError) -> TraceError:
+    reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or error
+    return TraceError(path, f"cannot read: {reason}", "check the file and its permissions")

@@ -9,17 +9,17 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from isthmus.trace.columns import TRACE_COLUMNS, Column
+from isthmus.trace.places import Address, Place, place
 from isthmus.trace.schema import Event, TraceError
 
 
-def load_pyarrow(path: str | Path = "trace") -> ModuleType:
+def load_pyarrow(path: str | Place = "trace") -> ModuleType:
     try:
         import_module("pyarrow.parquet")
         return import_module("pyarrow")
@@ -42,12 +42,15 @@ def arrow_schema(columns: Sequence[Column] = TRACE_COLUMNS, *, strict: bool = Fa
     )
 
 
-def write_part(path: Path, events: Sequence[Event], *, fsync: bool = False) -> None:
+def write_part(path: Place, events: Sequence[Event], *, fsync: bool = False) -> None:
     """Write one file that is either whole or not there: it gets its name only after its last byte."""
     pyarrow = load_pyarrow(path)
     schema = arrow_schema(strict=True)
     columns = zip(*map(msgspec.structs.astuple, events), strict=True)
     arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    if isinstance(path, Address):
+        write_parquet(path, pyarrow.Table.from_arrays(arrays, schema=schema))
+        return
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as file:
@@ -62,24 +65,42 @@ def write_part(path: Path, events: Sequence[Event], *, fsync: bool = False) -> N
         ) from error
 
 
+def write_parquet(path: Place, table: Any, groups: Sequence[tuple[int, int]] = (), **options: Any) -> None:
+    """Write a table as one file, with these rows as its row groups, if any are given. `options` are pyarrow's."""
+    pyarrow = load_pyarrow(path)
+    # What is written to a store by and by is there by halves when the writer fails.
+    target: Any = pyarrow.BufferOutputStream() if isinstance(path, Address) else path
+    with pyarrow.parquet.ParquetWriter(target, table.schema, **options) as writer:
+        for start, stop in groups or [(0, table.num_rows)]:
+            writer.write_table(table.slice(start, stop - start), row_group_size=max(1, stop - start))
+    if isinstance(path, Address):
+        path.write_bytes(target.getvalue())
+
+
 @contextmanager
-def open_parquet(path: str | Path, **options: Any) -> Iterator[Any]:
+def open_parquet(path: str | Place, **options: Any) -> Iterator[Any]:
     """A Parquet file to read; whatever is wrong with it, also while it is read, is a `TraceError`.
 
-    `options` are those of `pyarrow.parquet.ParquetFile`.
+    What is wrong with its store is a `StoreProblem`. `options` are those of `pyarrow.parquet.ParquetFile`.
     """
+    where = place(path)
     pyarrow = load_pyarrow(path)
     # What pyarrow raises for damaged files is not documented; these are the classes that it uses.
     unreadable = (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError, OverflowError)
     try:
-        with pyarrow.parquet.ParquetFile(path, **options) as file:
-            yield file
+        if isinstance(where, Address):
+            options = {name: value for name, value in options.items() if name != "memory_map"}
+            with where.open() as source, pyarrow.parquet.ParquetFile(source, pre_buffer=True, **options) as file:
+                yield file
+        else:
+            with pyarrow.parquet.ParquetFile(where, **options) as file:
+                yield file
     except unreadable as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TraceError(path, f"not a readable Parquet file: {reason}", "remove or replace it") from error
 
 
-def columns_to_read(path: str | Path, found: Any, columns: Sequence[Column] = TRACE_COLUMNS) -> Any:
+def columns_to_read(path: str | Place, found: Any, columns: Sequence[Column] = TRACE_COLUMNS) -> Any:
     """The columns of ours that a file has, with our types. Other integers and other kinds of string will do."""
     pyarrow = load_pyarrow(path)
     types = pyarrow.types
@@ -102,7 +123,7 @@ def columns_to_read(path: str | Path, found: Any, columns: Sequence[Column] = TR
     return pyarrow.schema(wanted)
 
 
-def read_group(path: str | Path, group: int, names: Sequence[str], columns: Sequence[Column] = TRACE_COLUMNS) -> Any:
+def read_group(path: str | Place, group: int, names: Sequence[str], columns: Sequence[Column] = TRACE_COLUMNS) -> Any:
     """One row group as a record batch of the named columns: with our types, and nulls for those that are not there."""
     pyarrow = load_pyarrow(path)
     schema = arrow_schema(columns)

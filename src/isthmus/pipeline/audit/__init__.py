@@ -22,6 +22,7 @@ from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_tab
 from isthmus.pipeline.ingest.table import TableRows
 from isthmus.pipeline.problems import SparkProblem, is_table
 from isthmus.pipeline.tasks import in_tasks
+from isthmus.trace.places import Place
 from isthmus.trace.properties import PROPERTIES, audited_properties, violation
 from isthmus.trace.schema import Report, Verdict
 
@@ -34,7 +35,7 @@ MOST_WITNESSES = 1000
 
 def audit_traces(
     spark: SparkSession,
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Place],
     *,
     expected: Iterable[str] = (),
     table: str | Path | None = None,

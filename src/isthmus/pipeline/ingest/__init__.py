@@ -25,6 +25,7 @@ from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
 from isthmus.pipeline.session import spark_session
 from isthmus.pipeline.tasks import in_tasks
 from isthmus.trace.files import Traces, find_files_and_logs, local_path
+from isthmus.trace.places import Place
 from isthmus.trace.schema import TraceError
 from isthmus.trace.shiviz.log import Expressions
 
@@ -34,7 +35,7 @@ SPARK_FAILURES = (PySparkException, Py4JError)
 """Some failures of Spark come translated, others as the Java side threw them."""
 
 
-def session_for(traces: Sequence[Path], master: str | None, memory: str) -> SparkSession:
+def session_for(traces: Sequence[Place], master: str | None, memory: str) -> SparkSession:
     """A session to read these with. What is wrong with them is said before the seconds that Spark takes to start."""
     if not (len(traces) == 1 and is_table(traces[0])):
         find_files_and_logs(traces)
@@ -48,7 +49,7 @@ def spark_reason(error: BaseException) -> str:
 
 
 def ingest(
-    spark: SparkSession, paths: Iterable[str | Path], table: str | Path, *, block_rows: int = BLOCK_ROWS
+    spark: SparkSession, paths: Iterable[str | Place], table: str | Place, *, block_rows: int = BLOCK_ROWS
 ) -> TraceTable:
     """Read traces into a new table. The directory must not exist, or be empty. `Traces` may say how to read logs.
 

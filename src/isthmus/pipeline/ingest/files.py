@@ -8,11 +8,11 @@ with its reason, and the others still count. A ShiViz log is one piece, because 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from isthmus.trace.files import LOG_SUFFIX, SHIVIZ_SUFFIX, open_file, size_of
 from isthmus.trace.parquet import columns_to_read, open_parquet
+from isthmus.trace.places import Place
 from isthmus.trace.schema import TraceError
 from isthmus.trace.shiviz.log import Expressions
 
@@ -53,7 +53,7 @@ class TraceFiles(NamedTuple):
     """Number and reason of each file that cannot be used."""
 
 
-def examine(paths: Iterable[Path], expressions: Expressions) -> TraceFiles:
+def examine(paths: Iterable[Place], expressions: Expressions) -> TraceFiles:
     """Look at sizes and footers, and decide how each file is read."""
     names = list(map(str, paths))
     files = TraceFiles(names, [], [])

@@ -22,6 +22,7 @@ from isthmus.pipeline.ingest.rows import spark_schema
 from isthmus.pipeline.problems import TABLE_MARK
 from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.files import local_path
+from isthmus.trace.places import Place
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import TraceError
 
@@ -85,7 +86,7 @@ class TraceTable(NamedTuple):
         return [Quarantined(row.file, row.line, row.reason) for row in found]
 
 
-def open_table(path: str | Path) -> TraceTable:
+def open_table(path: str | Place) -> TraceTable:
     """A table that `ingest` has written."""
     try:
         mark = msgspec.json.decode(Path(local_path(path), TABLE_MARK).read_bytes(), type=Mark)
@@ -93,7 +94,7 @@ def open_table(path: str | Path) -> TraceTable:
         raise TraceError(path, f"not a table of isthmus: {error}", "ingest the traces again") from error
     if mark.version != VERSION:
         raise TraceError(path, "a table of another version of isthmus", "ingest the traces again")
-    return TraceTable(Path(path), mark.files, mark.bad_files, mark.bad_rows)
+    return TraceTable(local_path(path), mark.files, mark.bad_files, mark.bad_rows)
 
 
 class TableRows:

@@ -16,6 +16,7 @@ from isthmus.pipeline.measure import measured
 from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
 from isthmus.pipeline.report.page import Content, Shown, page
 from isthmus.pipeline.report.witness import MOST_PICTURES, choose, witnesses
+from isthmus.trace.places import Place
 from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import Report, TraceError
 
@@ -24,7 +25,7 @@ MOST_RUNS = 6
 
 
 @contextmanager
-def clean_table(spark: SparkSession, paths: Sequence[str | Path]) -> Iterator[TraceTable]:
+def clean_table(spark: SparkSession, paths: Sequence[str | Place]) -> Iterator[TraceTable]:
     """The table of these traces: the one that is named, or one that lives as long as the block."""
     if len(paths) == 1 and is_table(paths[0]):
         yield open_table(paths[0])
@@ -35,7 +36,7 @@ def clean_table(spark: SparkSession, paths: Sequence[str | Path]) -> Iterator[Tr
 
 def write_report(
     spark: SparkSession,
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Place],
     target: str | Path,
     *,
     expected: Sequence[str] | None = None,
@@ -54,7 +55,7 @@ def write_report(
 def _content(
     spark: SparkSession,
     table: TraceTable,
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Place],
     expected: Sequence[str],
     pictures: int,
     bits_per_second: float | None,

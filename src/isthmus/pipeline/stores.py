@@ -1,0 +1,34 @@
+"""The settings of stores that a session of Spark has, for the driver's own process and for tasks.
+
+They are those of the driver, or of the server of Spark Connect, and go to every task: workers need none of their own.
+What each means is said in `isthmus.trace.stores`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from isthmus.trace import stores
+from isthmus.trace.stores import NAMES, PREFIXES, StoreSettings
+
+
+def use_settings_of(spark: SparkSession) -> StoreSettings:
+    """Reach stores from this process as the session says; give the settings, which a task has to `use` first."""
+    known = dict(spark.conf.getAll)
+    java: Any = getattr(spark, "_jsc", None)
+    if java is not None:  # not Spark Connect: what core-site.xml says is known here as well
+        hadoop = java.hadoopConfiguration()
+        for name in NAMES:
+            # What Hadoop comes with says nothing: it has hosts by bucket, which no endpoint of one's own understands.
+            sources = hadoop.getPropertySources(name)
+            if sources and sources[-1] != "core-default.xml":
+                known.setdefault(f"spark.hadoop.{name}", hadoop.get(name))
+        for prefix in PREFIXES:
+            for entry in hadoop.getPropsWithPrefix(prefix).entrySet().toArray():
+                known.setdefault(f"spark.hadoop.{prefix}{entry.getKey()}", entry.getValue())
+    settings = StoreSettings(known, os.environ)
+    stores.use(settings)
+    return settings
