@@ -156,7 +156,8 @@ class JoinGateway(ABC):
     def settled(self, marks: Marks, out: Outbox) -> None:
         """Everybody who lives in the own system has finished with everything up to these marks."""
         for join, imports in self.imports.items():
-            self._confirm_upstream(join, imports.settled(marks, out), out)
+            if news := imports.settled(marks, out):
+                self._confirm_upstream(join, news, out)
 
     def take_over(self, marks: Mapping[ProcessId, int], segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
         """What was delivered before this gateway came, of each origin, and what of it may not have crossed yet."""
@@ -191,7 +192,8 @@ class JoinGateway(ABC):
             if levels:
                 self.finished(*min(levels), out)
         for join, imports in self.imports.items():
-            self._confirm_upstream(join, [origin for origin in origins if imports.is_waiting(origin)], out)
+            if waiting := [origin for origin in origins if imports.is_waiting(origin)]:
+                self._confirm_upstream(join, waiting, out)
 
     def _confirm_upstream(self, join: int, origins: Collection[ProcessId], out: Outbox) -> None:
         """Confirm over a join what is finished with here and confirmed by every other join that it goes out by."""

@@ -89,7 +89,10 @@ class GroupGateway(JoinGateway):
     # What the system delivers, and what it may forget
 
     def delivered_batch(self, batch: Batch, now: Nanos, out: Outbox) -> None:
-        self._unsettled.setdefault(self._stream_of(batch.sender), Unsettled()).add(batch)
+        stream = self._stream_of(batch.sender)
+        if stream == BROUGHT_IN or self._done is not None:
+            # Joins have to know when what they brought in is settled; of all else only a journal has.
+            self._unsettled.setdefault(stream, Unsettled()).add(batch)
         if self._replay is not None:
             self._replay.delivered(batch.segment.marks)
         self.delivered(batch.segment, now, out)

@@ -235,8 +235,9 @@ class Import(Half):
     # Stability
 
     def settled(self, marks: Marks, out: Outbox) -> Collection[ProcessId]:
-        """Everybody here has finished with all up to these marks. Returns the origins of this join with news."""
-        news = {each: seq for each, seq in marks.items() if self.comes_in(each) and seq > self.last_finished.get(each)}
+        """Everybody here has finished with all up to these marks. Returns those origins that came in by this join."""
+        imported = self.plan.imported
+        news = {origin: seq for origin, seq in marks.items() if slot_of(origin) in imported}
         if news:
             self.last_finished.update(news)
             if self.leads and self.frozen:
