@@ -44,7 +44,8 @@ def test_fast_delivery_in_a_joined_system_may_lose_what_a_crashed_process_delive
 def test_one_gateway_is_warned_of() -> None:
     found = warnings(system("a", gateways=1) + system("b") + JOIN)
     assert found.keys() == {"systems.a.gateways"}
-    assert "g1 is the only gateway to b" in found["systems.a.gateways"][0]
+    reason = "g1 is the only gateway to b: while it is gone nothing crosses, and nothing becomes stable"
+    assert found["systems.a.gateways"][0] == reason
 
 
 def test_one_gateway_beside_those_on_standby_is_still_the_only_one() -> None:

@@ -66,7 +66,7 @@ def check_ends(report: Problems, topology: Topology) -> None:
     for gateway, others in alone.items():
         system = topology.system(gateway.system)
         reason = f"{gateway.process} is the only gateway to {listing(others)}: while it is gone nothing crosses"
-        reason = f"{reason}, and what it held is lost"
+        reason += ", and nothing becomes stable" if system.revives else ", and nobody can take its place"
         way_out = "write gateways = 2" if len(system.gateways) == 1 else "let links end at another one, which is there"
         report.refuse(f"systems.{system.name}.gateways", reason, way_out, "warning")
     for index, path in enumerate(topology.paths):
