@@ -11,7 +11,7 @@ way to count derives from this class: `GroupGateway` (join/grouped.py) for one t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Self
 
@@ -49,6 +49,7 @@ from isthmus.core.wire.join import (
 )
 from isthmus.join.export import Export
 from isthmus.join.imports import Import
+from isthmus.join.parcel import NO_MARKS
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING, Recovered
 
@@ -159,15 +160,20 @@ class JoinGateway(ABC):
             if news := imports.settled(marks, out):
                 self._confirm_upstream(join, news, out)
 
-    def take_over(self, marks: Mapping[ProcessId, int], segments: Sequence[Segment], now: Nanos, out: Outbox) -> None:
-        """What was delivered before this gateway came, of each origin, and what of it may not have crossed yet."""
+    def take_over(
+        self, marks: Marks, segments: Sequence[Segment], now: Nanos, out: Outbox, brought_in: Marks = NO_MARKS
+    ) -> None:
+        """What was delivered before this gateway came, of each origin, and what of it may not have crossed yet.
+
+        `brought_in` is what others have brought in: what of it is not among `marks` will be delivered here.
+        """
         self.is_caught_up = True
         # Before any word of links: who leads is to tell us the epoch before it gives us anything to carry.
         for join in self._exported:
             out.to_fellows.append((self._colleagues(), FellowCaughtUp(join)))
         for join, export in self.exports.items():
             export.catch_up(marks, [going for each in segments if (going := each.only(export.goes_out))], now, out)
-            self.imports[join].catch_up(marks, out)
+            self.imports[join].catch_up(marks, brought_in, out)
         self._end_of_step(out)
 
     def confirmed_in_the_lead(self) -> Iterator[tuple[int, SlotMarks]]:

@@ -265,9 +265,9 @@ def _reports_not_awaited(self: Import, out: Outbox) -> None:
 
 
 @mutant("newcomer-without-past", of=Import.catch_up, scenario="striped")
-def _past_not_learnt(self: Import, marks: Mapping[ProcessId, int], out: Outbox) -> None:
+def _past_not_learnt(self: Import, marks: Marks, brought_in: Marks, out: Outbox) -> None:
     """A new gateway does not learn what came in before."""
-    _catch_up_import(self, {}, out)
+    _catch_up_import(self, {}, brought_in, out)
 
 
 # Processes that come back
