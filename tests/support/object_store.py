@@ -57,6 +57,11 @@ class ObjectStore(NamedTuple):
         self.client().put_object(Bucket=self.bucket, Key=name, Body=data)
         return f"{self.address}/{name}"
 
+    def remove(self, below: str) -> None:
+        client = self.client()
+        for name in self.names(below):
+            client.delete_object(Bucket=self.bucket, Key=name)
+
     def names(self, below: str = "") -> list[str]:
         listed = self.client().list_objects_v2(Bucket=self.bucket, Prefix=below)
         return [each["Key"] for each in listed.get("Contents", ())]

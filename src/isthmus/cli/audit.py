@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,10 +15,12 @@ from isthmus.cli.spark import (
     ExpectOption,
     MasterOption,
     MemoryOption,
+    ScratchOption,
     ShivizOption,
     TracesArgument,
     traces_to_read,
 )
+from isthmus.trace.places import place
 from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import printable
 
@@ -36,14 +37,15 @@ def audit(
     expect: ExpectOption = None,
     master: MasterOption = None,
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
+        str | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
     ] = None,
+    scratch: ScratchOption = None,
     memory: MemoryOption = "2g",
     shiviz: ShivizOption = None,
     delimiter: DelimiterOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Audit while traces grow, until Ctrl-C.")] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="With --follow: where to go on from when started again.", metavar="DIR")
+        str | None, typer.Option(help="With --follow: where to go on from when started again.", metavar="DIR")
     ] = None,
     trigger: Annotated[
         float | None, typer.Option(help="With --follow: seconds between looks at the files; 1.", metavar="SECONDS")
@@ -56,7 +58,7 @@ def audit(
 ) -> int:
     """Audit traces with Spark: which properties every run keeps, and a witness for each violation."""
     only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
-    not_following = {"--keep": keep, "--shiviz": shiviz, "--delimiter": delimiter}
+    not_following = {"--keep": keep, "--scratch": scratch, "--shiviz": shiviz, "--delimiter": delimiter}
     for name, value in (not_following if follow else only_following).items():
         if value is not None:
             fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
@@ -72,7 +74,7 @@ def audit(
             memory=memory,
             output=output,
         )
-    report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, memory)
+    report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, scratch, memory)
     if output is Output.JSON:
         print_json(report)
     else:
@@ -81,14 +83,17 @@ def audit(
 
 
 def _report(
-    traces: Traces, expect: str | None, master: str | None, keep: Path | None, memory: str
+    traces: Traces, expect: str | None, master: str | None, keep: str | None, scratch: str | None, memory: str
 ) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
     from isthmus.pipeline.audit import audit_traces
     from isthmus.pipeline.ingest import session_for
+    from isthmus.pipeline.places import use_scratch
 
+    target = None if keep is None else place(keep)  # what is wrong with it is said before Spark starts
     spark = session_for(traces, master, memory)
-    return audit_traces(spark, traces, expected=expected, table=keep), expected
+    use_scratch(spark, scratch)
+    return audit_traces(spark, traces, expected=expected, table=target), expected
 
 
 def _expected(expect: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -17,22 +17,24 @@ import msgspec
 from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out
 from isthmus.cli.spark import COLOURS
 from isthmus.trace.files import SUFFIXES
+from isthmus.trace.places import Place, place
 from isthmus.trace.schema import TraceError, printable
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from isthmus.pipeline.follow.record import BatchFindings, Summary
-    from isthmus.trace.schema import Verdict
+    from isthmus.trace.places import Place, place
+from isthmus.trace.schema import Verdict
 
 _MOST_RUNS = 20
 
 
 def follow_traces(
-    traces: list[Path],
+    traces: list[str],
     expected: tuple[str, ...],
     *,
-    checkpoint: Path | None,
+    checkpoint: str | None,
     trigger: float,
     once: bool,
     max_held: int,
@@ -41,10 +43,13 @@ def follow_traces(
     output: Output,
 ) -> int:
     """Follow until Ctrl-C, or with `once` to the end of what is there. Returns the exit code."""
-    _check(traces, trigger, max_held)
+    places = [place(trace).absolute() for trace in traces]
+    _check(trigger, max_held)
+    _refuse_what_is_not_there([path for path in places if isinstance(path, Path)])
     from isthmus.pipeline.follow import follow
     from isthmus.pipeline.follow.judge import followed_properties
     from isthmus.pipeline.session import spark_session
+    from isthmus.pipeline.stores import use_settings_of
 
     show = _Json() if output is Output.JSON else _Human()
     with _checkpoint(checkpoint) as directory:
@@ -53,6 +58,8 @@ def follow_traces(
                 if judged is None:
                     show.warn(f"{name} is not judged while traces grow; audit them when they are finished")
             spark = spark_session(master, driver_memory=memory)
+            use_settings_of(spark)
+            _refuse_what_is_not_there(places)
             with _interrupts() as interrupted:
 
                 def look(summary: Summary) -> bool:
@@ -61,7 +68,7 @@ def follow_traces(
 
                 record = follow(
                     spark,
-                    traces,
+                    places,
                     directory,
                     show.batch,
                     trigger_seconds=trigger,
@@ -78,12 +85,15 @@ def follow_traces(
         return VIOLATED if summary.violated(expected) else HOLDS
 
 
-def _check(traces: list[Path], trigger: float, max_held: int) -> None:
+def _refuse_what_is_not_there(traces: Sequence[Place]) -> None:
     for path in traces:
         if not path.exists():
             raise TraceError(path, "no such file or directory", "give a directory that traces are written to")
         if path.is_file() and path.suffix not in SUFFIXES:
             raise TraceError(path, "not a trace file", "give *.jsonl or *.parquet files, or a directory of them")
+
+
+def _check(trigger: float, max_held: int) -> None:
     if not 0 <= trigger <= 3600:
         raise TraceError("--trigger", f"{trigger} is not a number of seconds up to an hour", "give one such as 1")
     if max_held < 1:
@@ -91,10 +101,10 @@ def _check(traces: list[Path], trigger: float, max_held: int) -> None:
 
 
 @contextmanager
-def _checkpoint(given: Path | None) -> Iterator[Path]:
+def _checkpoint(given: str | None) -> Iterator[Place]:
     """Without a directory that is to be kept, one for this time."""
     if given is not None:
-        yield given.absolute()
+        yield place(given).absolute()
         return
     with tempfile.TemporaryDirectory(prefix="isthmus-follow-", ignore_cleanup_errors=True) as scratch:
         yield Path(scratch, "checkpoint")

@@ -22,6 +22,7 @@ from isthmus.cli.console import (
     progress_bar,
 )
 from isthmus.cli.spark import MasterOption, MemoryOption
+from isthmus.trace.places import place
 
 if TYPE_CHECKING:
     from isthmus.pipeline.campaign import Progress
@@ -38,7 +39,7 @@ def campaign(
     seeds: Annotated[str, typer.Option(help="The first and the last seed, as in 1..5000.", metavar="A..B")],
     mutant: Annotated[str | None, typer.Option(help="Commit this mistake of the catalogue, to see it caught.")] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Keep the traces as Parquet in this new directory.", metavar="DIR")
+        str | None, typer.Option(help="Keep the traces as Parquet in this new directory.", metavar="DIR")
     ] = None,
     known_holes: HolesOption = None,
     master: MasterOption = None,
@@ -86,7 +87,7 @@ def seeds_of(text: str) -> range:
 
 
 def _run(
-    player: SimulationPlayer, seeds: range, trace: Path | None, master: str | None, memory: str
+    player: SimulationPlayer, seeds: range, trace: str | None, master: str | None, memory: str
 ) -> tuple[Account, float]:
     from isthmus.pipeline.session import require_packages
 
@@ -94,8 +95,9 @@ def _run(
     from isthmus.pipeline.campaign import Progress, campaign, new_directory
     from isthmus.pipeline.session import spark_session
 
-    if trace is not None:
-        new_directory(trace)  # what is wrong with it is said before the seconds that Spark takes to start
+    target = None if trace is None else place(trace).absolute()
+    if isinstance(target, Path):
+        new_directory(target)  # what is wrong with it is said before the seconds that Spark takes to start
     seen = Progress()
     with progress_bar() as bar:
         task = bar.add_task("starting Spark", total=len(seeds))
@@ -109,7 +111,7 @@ def _run(
 
         started = time.perf_counter()
         try:
-            account = campaign(spark, seeds, player, trace=trace, watch=watch)
+            account = campaign(spark, seeds, player, trace=target, watch=watch)
         except KeyboardInterrupt:
             bar.stop()
             err.print(_stopped(seen, len(seeds)))

@@ -13,11 +13,13 @@ from isthmus.cli.spark import (
     LinkRateOption,
     MasterOption,
     MemoryOption,
+    ScratchOption,
     ShivizOption,
     TracesArgument,
     link_rate,
     traces_to_read,
 )
+from isthmus.trace.places import Place, place
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
@@ -31,17 +33,18 @@ _MOST_ROWS = 40
 def measure(
     traces: TracesArgument,
     to: Annotated[
-        Path | None, typer.Option(help="Write all tables as Parquet into this directory.", metavar="DIR")
+        str | None, typer.Option(help="Write all tables as Parquet into this directory.", metavar="DIR")
     ] = None,
     rate: LinkRateOption = None,
     master: MasterOption = None,
+    scratch: ScratchOption = None,
     memory: MemoryOption = "2g",
     shiviz: ShivizOption = None,
     delimiter: DelimiterOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
-    figures = _figures(traces_to_read(traces, shiviz, delimiter), to, link_rate(rate), master, memory)
+    figures = _figures(traces_to_read(traces, shiviz, delimiter), to, link_rate(rate), master, scratch, memory)
     if output is Output.JSON:
         print_json(figures)
     else:
@@ -52,25 +55,41 @@ def measure(
 
 
 def _figures(
-    traces: Traces, to: Path | None, bits_per_second: float | None, master: str | None, memory: str
+    traces: Traces,
+    to: str | None,
+    bits_per_second: float | None,
+    master: str | None,
+    scratch: str | None,
+    memory: str,
 ) -> Figures:
     from isthmus.pipeline.session import require_packages
 
     require_packages()
     from isthmus.pipeline.ingest import session_for
     from isthmus.pipeline.measure import measured
+    from isthmus.pipeline.places import require_writable, use_scratch
     from isthmus.pipeline.report import clean_table
 
-    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
-        fail(f"{to}: is there already and not an empty directory; choose another for the tables")
+    target = None if to is None else place(to)
+    if isinstance(target, Path):
+        _refuse_what_is_there(target)
     spark = session_for(traces, master, memory)
+    use_scratch(spark, scratch)
+    if target is not None:
+        _refuse_what_is_there(target)
+        require_writable(spark, target, "the tables")
     with (
         clean_table(spark, traces) as clean,
         measured(spark, clean.rows(spark), bits_per_second=bits_per_second) as tables,
     ):
-        if to is not None:
-            tables.write(to)
+        if target is not None:
+            tables.write(target)
         return tables.figures()
+
+
+def _refuse_what_is_there(target: Place) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        fail(f"{target}: is there already and not an empty directory; choose another for the tables")
 
 
 def show(figures: Figures) -> None:

@@ -16,6 +16,7 @@ from isthmus.cli.spark import (
     LinkRateOption,
     MasterOption,
     MemoryOption,
+    ScratchOption,
     ShivizOption,
     TracesArgument,
     link_rate,
@@ -23,6 +24,7 @@ from isthmus.cli.spark import (
 )
 from isthmus.pipeline.problems import refuse_target
 from isthmus.trace.files import Traces
+from isthmus.trace.places import place
 from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import Report, Verdict, printable
 
@@ -39,11 +41,12 @@ class Result(Struct, frozen=True):
 
 def report(
     traces: TracesArgument,
-    to: Annotated[Path, typer.Option(help="The page to write.", metavar="FILE")] = Path("report.html"),
+    to: Annotated[str, typer.Option(help="The page to write.", metavar="FILE")] = "report.html",
     expect: ExpectOption = None,
     pictures: Annotated[int, typer.Option(help="Witnesses that are drawn, at most.", min=0, max=200)] = 6,
     rate: LinkRateOption = None,
     master: MasterOption = None,
+    scratch: ScratchOption = None,
     memory: MemoryOption = "2g",
     shiviz: ShivizOption = None,
     delimiter: DelimiterOption = None,
@@ -51,7 +54,7 @@ def report(
 ) -> int:
     """Write a page about traces: verdicts, latency, throughput, links, overhead, and a diagram of each witness."""
     read = traces_to_read(traces, shiviz, delimiter)
-    found, expected = _written(read, to, expect, pictures, link_rate(rate), master, memory)
+    found, expected = _written(read, to, expect, pictures, link_rate(rate), master, scratch, memory)
     if output is Output.JSON:
         print_json(Result(str(to), found.runs, found.events, found.quarantined, found.verdicts))
     else:
@@ -61,27 +64,31 @@ def report(
 
 def _written(
     traces: Traces,
-    to: Path,
+    to: str,
     expect: str | None,
     pictures: int,
     bits_per_second: float | None,
     master: str | None,
+    scratch: str | None,
     memory: str,
 ) -> tuple[Report, tuple[str, ...]]:
     from isthmus.pipeline.session import require_packages
 
     require_packages()
     from isthmus.pipeline.ingest import session_for
+    from isthmus.pipeline.places import use_scratch
     from isthmus.pipeline.report import write_report
 
     expected = expected_properties(expect)
-    refuse_target(to)
+    if isinstance(place(to), Path):  # an address needs the settings of the session
+        refuse_target(to)
     spark = session_for(traces, master, memory)
+    use_scratch(spark, scratch)
     found = write_report(spark, traces, to, expected=expected, pictures=pictures, bits_per_second=bits_per_second)
     return found, expected
 
 
-def _show(found: Report, expected: tuple[str, ...], to: Path) -> None:
+def _show(found: Report, expected: tuple[str, ...], to: str) -> None:
     for kind in dict.fromkeys(each.property for each in found.verdicts):
         answer = found.verdict(kind)
         aside = "" if kind in expected else " (not expected)"

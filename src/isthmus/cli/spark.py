@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isthmus.cli.console import fail, rate_of
-from isthmus.trace.files import Traces, local_path
+from isthmus.trace.files import Traces
 from isthmus.trace.properties import PROPERTIES, expected_properties
 from isthmus.trace.shiviz.expression import BadExpression
 from isthmus.trace.shiviz.log import Expressions
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from isthmus.trace.schema import Answer
 
 TracesArgument = Annotated[
-    list[Path],
-    typer.Argument(metavar="TRACE…", parser=local_path, help="Trace directories or files, or one table."),
+    list[str],
+    typer.Argument(metavar="TRACE…", help="Trace directories or files, or one table: paths, or addresses as s3a://…."),
 ]
 ExpectOption = Annotated[
     str | None,
@@ -40,6 +39,11 @@ DelimiterOption = Annotated[
 MasterOption = Annotated[str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")]
 MemoryOption = Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")]
 
+ScratchOption = Annotated[
+    str | None,
+    typer.Option(help="Below which place a table goes that is not kept: one that all workers see.", metavar="DIR"),
+]
+
 COLOURS: dict[Answer, str] = {"holds": "green", "violated": "red", "unknown": "yellow"}
 
 
@@ -48,7 +52,7 @@ def link_rate(text: str | None) -> int | None:
     return None if text is None else rate_of("--link-rate", text, "give a rate such as 20Mbit")
 
 
-def traces_to_read(paths: list[Path], shiviz: str | None, delimiter: str | None) -> Traces:
+def traces_to_read(paths: list[str], shiviz: str | None, delimiter: str | None) -> Traces:
     """The traces that a user names, with expressions that can be used."""
     expressions = Expressions(shiviz or "", delimiter or "")
     try:

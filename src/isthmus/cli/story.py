@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from isthmus.trace.story import tell
 
 
 def story(
-    trace: Annotated[Path, typer.Argument(help="A trace directory or file.")],
+    trace: Annotated[str, typer.Argument(help="A trace directory or file.")],
     message: Annotated[str, typer.Argument(metavar="MESSAGE-ID", help="system/process/number, as in traces.")],
     output: OutputOption = Output.HUMAN,
 ) -> int:

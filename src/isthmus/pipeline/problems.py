@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from isthmus.trace.files import local_path
-from isthmus.trace.places import Place, place
+from isthmus.trace.places import Place, StoreProblem, place
 from isthmus.trace.schema import TraceError, printable
 
 
@@ -24,10 +24,29 @@ def is_table(path: str | Place) -> bool:
     return (place(path) / TABLE_MARK).is_file()
 
 
-def refuse_target(target: str | Path, example: str = "report.html") -> None:
+def in_words(error: BaseException, reason: str, way_out: str) -> Exception:
+    """What to tell of a failure of Spark, for which it has a `reason`. What a task of ours raised is told as it is."""
+    said = str(error)
+    ours = _OURS.search(said)
+    if ours is not None:
+        where, _, rest = ours[2].partition(": ")
+        why, _, advice = rest.rpartition("; ")
+        return (TraceError if ours[1] == "TraceError" else StoreProblem)(where, why, advice)
+    if "S3AFileSystem not found" in said or "No FileSystem for scheme" in said:
+        return SparkProblem(
+            "Spark itself cannot read or write at this kind of address: it lacks a package",
+            "for s3a, start it with spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, of its version of Hadoop",
+        )
+    return SparkProblem(f"Spark gave up: {reason}", way_out)
+
+
+_OURS = re.compile(r"(TraceError|StoreProblem): ([^\n]+)")
+
+
+def refuse_target(target: str | Place, example: str = "report.html") -> None:
     """Say that a file cannot be written there before the seconds that its contents take."""
-    path = local_path(target)
+    path = place(target)
     if path.is_dir():
         raise TraceError(path, "is a directory", f"give a file, such as {example}")
-    if not path.absolute().parent.is_dir():
+    if isinstance(path, Path) and not path.absolute().parent.is_dir():
         raise TraceError(path, "its directory does not exist", "make it first, or choose another file")

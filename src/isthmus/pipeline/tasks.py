@@ -1,6 +1,7 @@
 """Work in tasks of Spark: a function is carried to jobs, and plain values come back. Rows stay in files.
 
-Jobs and the function travel as Spark carries functions, so they may be anything; what comes back is encoded by msgspec.
+Jobs and the function travel as Spark carries functions, so they may be anything, and with them the settings of stores;
+what comes back is encoded by msgspec.
 A task costs some ten milliseconds whatever it does, so small jobs share one.
 """
 
@@ -12,6 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
+
+from isthmus.pipeline.stores import use_settings_of
+from isthmus.trace import stores
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -26,6 +30,7 @@ def in_tasks(
     count = len(jobs)
     if not count:
         return []
+    settings = use_settings_of(spark)
     tasks = min(count, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
 
     def share(part: int) -> range:
@@ -33,6 +38,7 @@ def in_tasks(
         return range(part * count // tasks, (part + 1) * count // tasks)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stores.use(settings)
         for batch in batches:
             for number in (each for part in batch.column(0).to_pylist() for each in share(part)):
                 answer = msgspec.msgpack.encode(function(jobs[number]), enc_hook=_plain)

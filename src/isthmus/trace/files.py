@@ -34,10 +34,13 @@ def local_path(given: str | Place) -> Path:
 
 
 class Traces(list[Place]):
-    """Places of traces, and how to read those of them that are ShiViz logs and do not say it themselves."""
+    """Places of traces, and how to read those of them that are ShiViz logs and do not say it themselves.
+
+    Relative paths are resolved here, because tasks have other working directories.
+    """
 
     def __init__(self, paths: Iterable[str | Place], expressions: Expressions | None = None) -> None:
-        super().__init__(map(place, paths))
+        super().__init__(place(path).absolute() for path in paths)
         self.expressions = expressions or Expressions()
 
 

@@ -6,13 +6,11 @@ between, spread over all tasks. See docs/design/audit.md.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from isthmus.pipeline.audit.spread import SpreadRun
+from isthmus.pipeline.audit.spread import SpreadRun, store_beside
 from isthmus.pipeline.engine.finding import Finding
 from isthmus.pipeline.engine.judges import Judges, judges_of
 from isthmus.pipeline.engine.logs import Block
@@ -20,7 +18,9 @@ from isthmus.pipeline.engine.run import Run
 from isthmus.pipeline.engine.store import InMemory
 from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
 from isthmus.pipeline.ingest.table import TableRows
-from isthmus.pipeline.problems import SparkProblem, is_table
+from isthmus.pipeline.places import require_readable, room_for_a_table
+from isthmus.pipeline.problems import TABLE_MARK, in_words, is_table
+from isthmus.pipeline.stores import use_settings_of
 from isthmus.pipeline.tasks import in_tasks
 from isthmus.trace.places import Place
 from isthmus.trace.properties import PROPERTIES, audited_properties, violation
@@ -38,15 +38,16 @@ def audit_traces(
     paths: Sequence[str | Place],
     *,
     expected: Iterable[str] = (),
-    table: str | Path | None = None,
+    table: str | Place | None = None,
 ) -> Report:
     """Audit trace files, or one table that was made of them before. With `table`, the table is kept there."""
+    use_settings_of(spark)
     if len(paths) == 1 and is_table(paths[0]):
         return audit(spark, open_table(paths[0]), expected=expected)
     if table is not None:
         return audit(spark, ingest(spark, paths, table), expected=expected)
-    with tempfile.TemporaryDirectory(prefix="isthmus-audit-") as scratch:
-        return audit(spark, ingest(spark, paths, Path(scratch, "table")), expected=expected)
+    with room_for_a_table(spark) as room:
+        return audit(spark, ingest(spark, paths, room), expected=expected)
 
 
 def audit(
@@ -54,6 +55,8 @@ def audit(
 ) -> Report:
     """Audit a table by the properties that are always judged and by those that are expected."""
     judges = judges_of(audited_properties(expected))
+    use_settings_of(spark)
+    require_readable(spark, [table.path / TABLE_MARK])
     runs: dict[str, list[Block]] = {}
     for block in table.blocks():
         runs.setdefault(block.run, []).append(block)
@@ -63,12 +66,10 @@ def audit(
         found = _together(spark, [runs[run] for run in sorted(small)], rows, judges)
         for run in sorted(runs.keys() - small):
             # Beside the rows, because whoever sees these sees that.
-            with tempfile.TemporaryDirectory(prefix=".audit-", dir=table.path) as scratch:
-                found[run] = SpreadRun(spark, run, runs[run], rows, Path(scratch)).judge(judges)
+            with store_beside(spark, table.path) as store:
+                found[run] = SpreadRun(spark, run, runs[run], rows, store).judge(judges)
     except SPARK_FAILURES as error:
-        raise SparkProblem(
-            f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master"
-        ) from error
+        raise in_words(error, spark_reason(error), "give it more memory, or a larger master") from error
     return _report(found, sum(map(_rows, runs.values())), table.quarantined(spark))
 
 

@@ -7,7 +7,6 @@ shown comes from an accumulator; what is returned comes from the job. See docs/d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -21,8 +20,12 @@ from pyspark.sql import SparkSession
 from isthmus.pipeline.campaign.task import Player, play_seeds
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.stores import use_settings_of
+from isthmus.trace import stores
 from isthmus.trace.account import Account
+from isthmus.trace.places import Place, StoreProblem
 from isthmus.trace.schema import TraceError
+from isthmus.trace.stores import StoreSettings
 
 SEEDS_PER_TASK = 8
 """About a second of work, beside some ten milliseconds that a task costs."""
@@ -51,16 +54,17 @@ Watch: TypeAlias = Callable[[Progress], object]
 
 
 def campaign(
-    spark: SparkSession, seeds: range, player: Player, *, trace: Path | None = None, watch: Watch | None = None
+    spark: SparkSession, seeds: range, player: Player, *, trace: Place | None = None, watch: Watch | None = None
 ) -> Account:
     """Play and audit all seeds, which count up by one. `watch` is told the progress a few times a second.
 
     With `trace`, rows are kept there as Parquet; the directory must be new or empty, and one that all workers see.
     Interrupting it cancels the job.
     """
+    settings = use_settings_of(spark)
     directory = new_directory(trace) if trace is not None else None
     progress = spark.sparkContext.accumulator(Progress(), _Sum())
-    job = _Job(spark, seeds, _task(player, directory, progress))
+    job = _Job(spark, seeds, _task(player, directory, settings, progress))
     try:
         job.thread.start()
         while job.thread.is_alive():
@@ -85,17 +89,18 @@ class _Sum(AccumulatorParam[Progress]):
 
 
 def _task(
-    player: Player, trace: Path | None, progress: Accumulator[Progress]
+    player: Player, trace: Place | None, settings: StoreSettings, progress: Accumulator[Progress]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that Spark carries to its workers."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stores.use(settings)
         for batch in batches:
             seeds = batch.column(0).to_pylist()
             for start in range(0, len(seeds), SEEDS_PER_TASK):  # in a long task, rows of all its runs would be much
                 try:
                     account = play_seeds(player, seeds[start : start + SEEDS_PER_TASK], trace)
-                except TraceError as error:
+                except (TraceError, StoreProblem) as error:
                     progress.add(Progress(problem=str(error).rpartition("; ")[0]))  # without its advice
                     return
                 progress.add(Progress(account.runs, tuple(each.seed for each in account.failures)))
@@ -150,7 +155,7 @@ class _Job:
         return whole
 
 
-def new_directory(trace: Path) -> Path:
+def new_directory(trace: Place) -> Place:
     """Rows of two campaigns in one directory would claim the same places."""
     try:
         trace.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,12 @@ here: it is called with a seed, and gives the rows of that run and what no trace
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from isthmus.pipeline.campaign.rows import judge_rows
 from isthmus.trace.account import Account, Failure
 from isthmus.trace.parquet import write_part
+from isthmus.trace.places import Place
 from isthmus.trace.schema import Event, Report, Verdict, Violation
 
 
@@ -60,7 +60,7 @@ class Player(Protocol):
     def __call__(self, seed: int) -> Played: ...
 
 
-def play_seeds(player: Player, seeds: Sequence[int], trace: Path | None = None) -> Account:
+def play_seeds(player: Player, seeds: Sequence[int], trace: Place | None = None) -> Account:
     """All seeds of a task, in order. With `trace`, their rows become one file there, or a `TraceError`."""
     account = Account()
     kept: list[Event] = []

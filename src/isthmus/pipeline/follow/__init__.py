@@ -8,10 +8,8 @@ a repeated batch finds the same. The design is in docs/design/follow.md.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,9 +24,12 @@ from isthmus.pipeline.follow.run import MAX_HELD, feed
 from isthmus.pipeline.follow.source import NAME, FollowSource
 from isthmus.pipeline.follow.state import Findings, RunState, restore, snapshot
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
-from isthmus.pipeline.problems import SparkProblem
-from isthmus.trace.files import local_path
-from isthmus.trace.schema import TraceError
+from isthmus.pipeline.places import require_readable, require_writable
+from isthmus.pipeline.problems import in_words
+from isthmus.pipeline.stores import use_settings_of
+from isthmus.trace import stores
+from isthmus.trace.places import Place, address_for_spark, place
+from isthmus.trace.stores import StoreSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +48,8 @@ Tell = Callable[[BatchFindings, Summary], None]
 
 def follow(
     spark: SparkSession,
-    paths: Iterable[str | Path],
-    checkpoint: Path,
+    paths: Iterable[str | Place],
+    checkpoint: str | Place,
     tell: Tell,
     *,
     trigger_seconds: float = 1.0,
@@ -62,8 +63,12 @@ def follow(
     What is `expected` is judged besides what always is; a property that no feed of rows can decide is `unknown`.
     `tell` gets what every batch has found, once each; `look` is called several times a second, in this thread.
     """
-    given = [str(local_path(path).absolute()) for path in paths]
-    record = Record(local_path(checkpoint), given, max_held)
+    settings = use_settings_of(spark)
+    given = [str(place(path).absolute()) for path in paths]
+    directory = place(checkpoint).absolute()
+    require_readable(spark, given)
+    require_writable(spark, directory, "states", "give --checkpoint a place that all of them see, as s3a://BUCKET/PATH")
+    record = Record(directory, given, max_held)
     for batch in record.unprinted():
         tell(batch, record.summary)
         record.mark_printed(batch.number)
@@ -76,8 +81,8 @@ def follow(
             tell(batch, record.summary)
             record.mark_printed(number)
 
-    writer = _found(spark, given, max_held, properties).writeStream.foreachBatch(take).outputMode("update")
-    writer = writer.option("checkpointLocation", str(checkpoint / "spark"))
+    writer = _found(spark, given, max_held, properties, settings).writeStream.foreachBatch(take).outputMode("update")
+    writer = writer.option("checkpointLocation", address_for_spark(directory / "spark"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{trigger_seconds} seconds")
 
     def start() -> Any:
@@ -109,11 +114,14 @@ def watch(start: Callable[[], Any], look: Callable[[], bool]) -> None:
                 _stop(query)
 
 
-def _found(spark: SparkSession, paths: list[str], max_held: int, properties: Followed) -> DataFrame:
-    spark.dataSource.register(FollowSource)
+def _found(
+    spark: SparkSession, paths: list[str], max_held: int, properties: Followed, settings: StoreSettings
+) -> DataFrame:
+    spark.dataSource.register(FollowSource.reaching(settings))
     packed = spark.readStream.format(NAME).option("path", json.dumps(paths)).load()
 
     def audit(key: tuple[str], packs: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        stores.use(settings)
         found = _follow_run(key[0], packs, state, max_held, properties) if key[0] else _quarantine(packs, state)
         yield pd.DataFrame({"run": [key[0]], "found": [found]})
 
@@ -189,9 +197,4 @@ def _stop(query: Any) -> None:
 
 def _in_words(error: BaseException) -> Exception:
     """A source or a task that raises comes back as a stack of Python inside a stack of Java."""
-    ours = re.search(r"TraceError: ([^\n]+)", str(error))
-    if ours is not None:
-        where, _, rest = ours[1].partition(": ")
-        reason, _, way_out = rest.rpartition("; ")
-        return TraceError(where, reason, way_out)
-    return SparkProblem(f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master")
+    return in_words(error, spark_reason(error), "give it more memory, or a larger master")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from isthmus.pipeline.follow.state import Row, row_of
-from isthmus.trace.files import log_files, size_of
+from isthmus.trace.files import log_sizes, size_of
 from isthmus.trace.rows import Rows, Stretch, lines_end, read_rows, row_groups
 from isthmus.trace.schema import TraceError, printable
 
@@ -90,8 +90,7 @@ class GrowingFiles:
 
     def _sizes(self) -> Positions:
         """A file that has gone may have been read to its end; what was not read of it is not there to be read."""
-        sizes = {path: size_of(path) for path in log_files(self._paths)}
-        return {path: size for path, size in sizes.items() if size is not None}
+        return log_sizes(self._paths)
 
     def _groups_end(self, path: str, start: int, size: int, most: int) -> int:
         if start == _GIVEN_UP:

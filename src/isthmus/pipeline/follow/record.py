@@ -8,14 +8,13 @@ line and the writing of `mark` makes a restart print the lines of one batch agai
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from isthmus.pipeline.follow.state import Findings
+from isthmus.trace.places import Place, write_whole
 from isthmus.trace.schema import Report, TraceError, Verdict, Violation
 
 SHOWN = 5
@@ -96,7 +95,7 @@ class _Setting(Struct):
 class Record:
     """The record in one checkpoint directory."""
 
-    def __init__(self, directory: Path, paths: list[str], max_held: int) -> None:
+    def __init__(self, directory: Place, paths: list[str], max_held: int) -> None:
         self._directory = directory
         setting = _Setting(1, paths, max_held)
         mark = directory / "follow.json"
@@ -119,7 +118,7 @@ class Record:
             summary = directory / "summary.json"
             self.summary = msgspec.json.decode(summary.read_bytes(), type=Summary) if summary.exists() else Summary()
             mark = directory / "told"
-            self._last_printed = int(mark.read_text()) if mark.exists() else -1
+            self._last_printed = int(mark.read_bytes()) if mark.exists() else -1
         except (OSError, ValueError) as error:
             raise TraceError(
                 directory, f"cannot be used as a checkpoint: {error}", "choose another directory"
@@ -152,7 +151,7 @@ class Record:
 
     def unprinted(self) -> Iterator[BatchFindings]:
         """What is written down and was not printed before the end came."""
-        for number in sorted(int(path.stem) for path in (self._directory / "findings").glob("*.json")):
+        for number in self._numbers():
             if number > self._last_printed:
                 yield msgspec.json.decode(self._findings(number).read_bytes(), type=BatchFindings)
 
@@ -161,27 +160,22 @@ class Record:
 
     def mark_printed(self, number: int) -> None:
         self._last_printed = number
-        _replace(self._directory / "told", str(number).encode())
+        write_whole(self._directory / "told", str(number).encode())
 
     def violations(self) -> list[Violation]:
         """All that were described, in the order in which they were found."""
-        numbers = sorted(int(path.stem) for path in (self._directory / "findings").glob("*.json"))
-        batches = (msgspec.json.decode(self._findings(number).read_bytes(), type=BatchFindings) for number in numbers)
+        files = map(self._findings, self._numbers())
+        batches = (msgspec.json.decode(file.read_bytes(), type=BatchFindings) for file in files)
         return [violation for batch in batches for violation in batch.violations]
 
-    def _findings(self, number: int) -> Path:
+    def _numbers(self) -> list[int]:
+        """Of the batches that have found anything."""
+        files = (self._directory / "findings").iterdir()
+        return sorted(int(path.stem) for path in files if path.suffix == ".json" and path.stem.isdecimal())
+
+    def _findings(self, number: int) -> Place:
         return self._directory / "findings" / f"{number}.json"
 
 
-def _write(path: Path, value: object) -> None:
-    _replace(path, msgspec.json.encode(value))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all, and there after a crash of the machine too."""
-    scratch = path.with_suffix(".part")
-    with open(scratch, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
+def _write(path: Place, value: object) -> None:
+    write_whole(path, msgspec.json.encode(value))

@@ -8,44 +8,44 @@ in `blocks`.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from isthmus.pipeline.engine.logs import Block
+from isthmus.pipeline.failures import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.ingest.blocks import BLOCK_ROWS, Gathered, Group, Taken, gather, groups_of, take, to_gather
-from isthmus.pipeline.ingest.files import FilePiece, TraceFiles, examine, together
+from isthmus.pipeline.ingest.files import FilePiece, TraceFiles, counted, examine, line_ends, together
 from isthmus.pipeline.ingest.table import BLOCKS, VERSION, Mark, TraceTable, open_table
-from isthmus.pipeline.problems import TABLE_MARK, SparkProblem, is_table
+from isthmus.pipeline.places import require_readable, require_writable
+from isthmus.pipeline.problems import TABLE_MARK, in_words, is_table
 from isthmus.pipeline.session import spark_session
+from isthmus.pipeline.stores import use_settings_of
 from isthmus.pipeline.tasks import in_tasks
-from isthmus.trace.files import Traces, find_files_and_logs, local_path
-from isthmus.trace.places import Place
+from isthmus.trace.files import Traces, find_files_and_logs
+from isthmus.trace.places import Place, place, remove_tree
 from isthmus.trace.schema import TraceError
-from isthmus.trace.shiviz.log import Expressions
 
 __all__ = ["SPARK_FAILURES", "TraceTable", "ingest", "open_table", "session_for", "spark_reason"]
 
-SPARK_FAILURES = (PySparkException, Py4JError)
-"""Some failures of Spark come translated, others as the Java side threw them."""
-
 
 def session_for(traces: Sequence[Place], master: str | None, memory: str) -> SparkSession:
-    """A session to read these with. What is wrong with them is said before the seconds that Spark takes to start."""
+    """A session to read these with. What is wrong with paths is said before the seconds that Spark takes to start."""
+    here = all(isinstance(each, Path) for each in traces)
+    if here:
+        _refuse_what_is_not_there(traces)
+    spark = spark_session(master, driver_memory=memory)
+    use_settings_of(spark)
+    if not here:
+        _refuse_what_is_not_there(traces)
+    return spark
+
+
+def _refuse_what_is_not_there(traces: Sequence[Place]) -> None:
     if not (len(traces) == 1 and is_table(traces[0])):
         find_files_and_logs(traces)
-    return spark_session(master, driver_memory=memory)
-
-
-def spark_reason(error: BaseException) -> str:
-    """What Spark says in its first line, without the stack that follows."""
-    cause = getattr(error, "java_exception", None) or error
-    return str(cause).partition("\n")[0]
 
 
 def ingest(
@@ -55,25 +55,30 @@ def ingest(
 
     `block_rows` is the most that a task sorts at once.
     """
-    target = local_path(table)
+    use_settings_of(spark)
+    traces = Traces(paths, paths.expressions if isinstance(paths, Traces) else None)
+    target = place(table).absolute()
     if target.exists() and any(target.iterdir()):
         raise TraceError(target, "is there already and not empty", "choose another directory for the table")
-    files = examine(find_files_and_logs(paths), paths.expressions if isinstance(paths, Traces) else Expressions())
+    found = find_files_and_logs(traces)
+    require_readable(spark, found)
+    files = examine(found, traces.expressions)
     if not files.pieces and files.bad:
         number, reason = files.bad[0]
         raise TraceError(files.names[number], reason, "remove or replace it")
+    require_writable(spark, target, "the table")
     for part in ("rows", "sets", "quarantine"):
         (target / part).mkdir(parents=True)
     try:
-        made, blocks = _write(spark, files, target.absolute(), block_rows)
+        made, blocks = _write(spark, files, target, block_rows)
     except SPARK_FAILURES as error:
-        shutil.rmtree(target, ignore_errors=True)
-        raise SparkProblem(f"Spark gave up: {spark_reason(error)}", "see its log with log_level='WARN'") from error
+        remove_tree(target)
+        raise in_words(error, spark_reason(error), "see its log with log_level='WARN'") from error
     if not blocks:
-        worst = made.worst(spark, 1)
-        reason = f"{worst[0].reason} (line {worst[0].line})" if worst else "it is empty"
-        where = worst[0].file if worst else files.names[0]
-        shutil.rmtree(target, ignore_errors=True)
+        worst = made.first_bad()
+        reason = f"{worst.reason} (line {worst.line})" if worst else "it is empty"
+        where = worst.file if worst else files.names[0]
+        remove_tree(target)
         raise TraceError(where, f"no row of the trace can be used; the first reason: {reason}", "check the files")
     (target / BLOCKS).write_bytes(msgspec.msgpack.encode(blocks))
     mark = Mark(VERSION, made.files, made.bad_files, made.bad_rows)
@@ -81,14 +86,14 @@ def ingest(
     return made
 
 
-def _write(spark: SparkSession, files: TraceFiles, target: Path, block_rows: int) -> tuple[TraceTable, list[Block]]:
+def _write(spark: SparkSession, files: TraceFiles, target: Place, block_rows: int) -> tuple[TraceTable, list[Block]]:
     def take_one(job: tuple[int, list[FilePiece]]) -> Taken:
         return take(target, *job, block_rows)
 
     def gather_one(job: tuple[int, list[Group]]) -> Gathered:
         return gather(target, *job)
 
-    jobs = together(files.pieces)
+    jobs = together(counted(files.pieces, lambda pieces: in_tasks(spark, line_ends, pieces, int)))
     taken = in_tasks(spark, take_one, list(enumerate(jobs)), Taken)
     damaged = {file: reason for each in taken for file, reason in each.damaged.items()}
     bad_files = sorted([*files.bad, *damaged.items()])
@@ -112,7 +117,7 @@ def _write(spark: SparkSession, files: TraceFiles, target: Path, block_rows: int
     return TraceTable(target, files.names, bad_files, bad), blocks
 
 
-def _forget(target: Path, names: Iterable[str]) -> None:
+def _forget(target: Place, names: Iterable[str]) -> None:
     """Remove what was written of a file that cannot be read to its end."""
     for name in names:
         for part in ("rows", "sets", "quarantine"):

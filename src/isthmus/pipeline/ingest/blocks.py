@@ -8,19 +8,19 @@ are read again and put together, and rows that claim one place meet. Files of wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
 
 from isthmus.pipeline.engine.logs import Array, Block, audiences_of, coded, facts, words
 from isthmus.pipeline.ingest.decode import Batch, decoded
 from isthmus.pipeline.ingest.files import FilePiece
 from isthmus.pipeline.ingest.table import TORN, WORDS
+from isthmus.trace.parquet import open_parquet, write_parquet
+from isthmus.trace.places import Place
 from isthmus.trace.rows import shown
 from isthmus.trace.schema import COLUMNS, TraceError
 
@@ -75,7 +75,7 @@ class _Cut(NamedTuple):
 # Take -----------------------------------------------------------------------------------------------------------------
 
 
-def take(directory: Path, number: int, pieces: Sequence[FilePiece], block_rows: int) -> Taken:
+def take(directory: Place, number: int, pieces: Sequence[FilePiece], block_rows: int) -> Taken:
     """The rows of a piece of a large file, or of some small files, as files of the table."""
     taken = Taken([], 0, [], {})
     together: list[tuple[int, Batch]] = []
@@ -95,7 +95,7 @@ def take(directory: Path, number: int, pieces: Sequence[FilePiece], block_rows: 
 
 
 def _take_batches(
-    directory: Path, number: int, batches: Sequence[tuple[int, Batch]], block_rows: int, taken: Taken
+    directory: Place, number: int, batches: Sequence[tuple[int, Batch]], block_rows: int, taken: Taken
 ) -> None:
     """One file of the table."""
     name = f"{number:06}-{len(taken.names):03}.parquet"
@@ -112,7 +112,7 @@ def _take_batches(
         taken.parts += _in_order(directory, name, rows, files, lines, block_rows)
 
 
-def _in_order(directory: Path, name: str, rows: Any, files: Array, lines: Array, block_rows: int) -> Iterator[Part]:
+def _in_order(directory: Place, name: str, rows: Any, files: Array, lines: Array, block_rows: int) -> Iterator[Part]:
     log, names = _logs(rows)
     index = rows.column("index").to_numpy()
     starts = _changes(log)
@@ -153,7 +153,7 @@ def _changes(values: Array) -> Array:
     return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
 
 
-def write(directory: Path, name: str, rows: Any, cuts: Sequence[_Cut]) -> list[Block]:
+def write(directory: Place, name: str, rows: Any, cuts: Sequence[_Cut]) -> list[Block]:
     """Write a file of the table, and the facts of its blocks. Small blocks share row groups."""
     numbers = coded(rows)
     audience, sets = audiences_of(rows, numbers)
@@ -170,17 +170,15 @@ def write(directory: Path, name: str, rows: Any, cuts: Sequence[_Cut]) -> list[B
         block = facts(numbers.part(cut.start, cut.stop), *cut.log)
         block.path, block.group, block.start = name, len(groups) - 1, cut.start - groups[-1][0]
         blocks.append(block)
-    with pq.ParquetWriter(directory / "rows" / name, rows.schema, **_WRITING) as writer:
-        for start, stop in groups:
-            writer.write_table(rows.slice(start, stop - start), row_group_size=stop - start)
+    write_parquet(directory / "rows" / name, rows, groups, **_WRITING)
     return blocks
 
 
-def _put_aside(directory: Path, name: str, bad: Sequence[tuple[int, int, str]]) -> None:
+def _put_aside(directory: Place, name: str, bad: Sequence[tuple[int, int, str]]) -> None:
     if bad:
         columns = zip(*bad, strict=True)
         table = pa.table([pa.array(each) for each in columns], names=["file", "line", "reason"])
-        pq.write_table(table, directory / "quarantine" / name)
+        write_parquet(directory / "quarantine" / name, table)
 
 
 # Gather ---------------------------------------------------------------------------------------------------------------
@@ -263,7 +261,7 @@ def _cut(group: Group, block_rows: int) -> Iterator[Group]:
             yield Group(parts, low, high, min(group.rows, sum(part.block.rows for part in parts)))
 
 
-def gather(directory: Path, number: int, groups: Sequence[Group]) -> Gathered:
+def gather(directory: Place, number: int, groups: Sequence[Group]) -> Gathered:
     """Put groups together into one file of the table."""
     name = f"gathered-{number:06}.parquet"
     tables, cuts, bad = [], [], []
@@ -280,7 +278,7 @@ def gather(directory: Path, number: int, groups: Sequence[Group]) -> Gathered:
     return Gathered(write(directory, name, pa.concat_tables(tables), cuts) if tables else [], len(bad))
 
 
-def _merged(directory: Path, group: Group, log: tuple[str, str, str]) -> tuple[Any, list[tuple[int, int, str]]]:
+def _merged(directory: Place, group: Group, log: tuple[str, str, str]) -> tuple[Any, list[tuple[int, int, str]]]:
     """The rows of a group in order of index, and those that are put aside: of equal rows the first by line counts."""
     tables, files, lines = [], [], []
     for part in group.parts:
@@ -313,10 +311,10 @@ def _merged(directory: Path, group: Group, log: tuple[str, str, str]) -> tuple[A
     return rows.filter(pa.array(~(disputed | repeats))), bad
 
 
-def _read(directory: Path, part: Part) -> tuple[Any, Array, Array]:
+def _read(directory: Place, part: Part) -> tuple[Any, Array, Array]:
     """The rows of a part, and their files and lines."""
     block = part.block
-    with pq.ParquetFile(directory / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
+    with open_parquet(directory / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
         columns = [*COLUMNS, *([] if part.first_line else ["file", "line"])]
         rows = file.read_row_group(block.group, columns=columns, use_threads=False).slice(block.start, block.rows)
     if part.first_line:

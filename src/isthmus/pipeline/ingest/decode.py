@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from isthmus.pipeline.ingest.sound import not_utf8, suspects
 from isthmus.pipeline.ingest.table import TORN, WORDS
 from isthmus.trace.files import open_file
 from isthmus.trace.parquet import arrow_schema, columns_to_read, open_parquet
+from isthmus.trace.places import place
 from isthmus.trace.rows import Rows, Stretch, converted, read_rows, sensible
 from isthmus.trace.schema import COLUMNS, TraceError
 from isthmus.trace.shiviz.importer import import_log
@@ -73,7 +73,7 @@ def _shiviz_rows(piece: FilePiece) -> Rows:
     with open_file(piece.path) as file:
         content = file.read()
     bad: Bad = []
-    found = list(import_log(content, Path(piece.path).stem, Expressions(piece.parser, piece.delimiter), bad))
+    found = list(import_log(content, place(piece.path).stem, Expressions(piece.parser, piece.delimiter), bad))
     return sensible(Rows([line for line, _ in found], [event for _, event in found], bad))
 
 

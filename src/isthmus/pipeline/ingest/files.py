@@ -7,12 +7,13 @@ with its reason, and the others still count. A ShiViz log is one piece, because 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from isthmus.trace.files import LOG_SUFFIX, SHIVIZ_SUFFIX, open_file, size_of
 from isthmus.trace.parquet import columns_to_read, open_parquet
-from isthmus.trace.places import Place
+from isthmus.trace.places import Address, Place, place
 from isthmus.trace.schema import TraceError
 from isthmus.trace.shiviz.log import Expressions
 
@@ -24,6 +25,10 @@ _ROW_BYTES = 256
 TOGETHER = 1 << 16
 """Rows of small files that are taken together. A larger file is not, and has pieces of no fewer rows."""
 _ALONE = TOGETHER + 1
+_UNCOUNTED = 0
+"""The first line of a piece before anybody has counted the lines ahead of it."""
+_AT_ONCE = 16
+"""Files of a store that are looked at at the same time."""
 
 
 class FilePiece(NamedTuple):
@@ -57,20 +62,32 @@ def examine(paths: Iterable[Place], expressions: Expressions) -> TraceFiles:
     """Look at sizes and footers, and decide how each file is read."""
     names = list(map(str, paths))
     files = TraceFiles(names, [], [])
-    for number, name in enumerate(names):
+
+    def look(number: int) -> tuple[list[FilePiece], str]:
         try:
-            if name.endswith(".parquet"):
-                files.pieces.extend(_row_groups(number, name))
-            elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
-                how = (expressions.parser, expressions.delimiter)
-                files.pieces.append(
-                    FilePiece(number, name, 0, size_of(name), 1, True, *how, 1 + (size_of(name) or 0) // _ROW_BYTES)
-                )
-            else:
-                files.pieces.extend(_pieces(number, name))
+            return list(_looked_at(number, names[number], expressions)), ""
         except TraceError as error:
-            files.bad.append((number, error.reason))
+            return [], error.reason
+
+    # A store takes some ten milliseconds for an answer, and many answers take no longer.
+    far = any(isinstance(place(name), Address) for name in names)
+    with ThreadPoolExecutor(_AT_ONCE if far else 1) as pool:
+        for number, (pieces, reason) in enumerate(pool.map(look, range(len(names)))):
+            files.pieces.extend(pieces)
+            if reason:
+                files.bad.append((number, reason))
     return files
+
+
+def _looked_at(number: int, name: str, expressions: Expressions) -> Iterator[FilePiece]:
+    if name.endswith(".parquet"):
+        yield from _row_groups(number, name)
+    elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
+        size = size_of(name)
+        how = (expressions.parser, expressions.delimiter)
+        yield FilePiece(number, name, 0, size, 1, True, *how, 1 + (size or 0) // _ROW_BYTES)
+    else:
+        yield from _pieces(number, name)
 
 
 def _row_groups(number: int, name: str) -> Iterator[FilePiece]:
@@ -107,9 +124,36 @@ def _pieces(number: int, name: str) -> Iterator[FilePiece]:
     if size <= PIECE_BYTES:
         yield FilePiece(number, name, 0, size, rows=1 + size // _ROW_BYTES)
         return
-    line_ends = 0
+    bounds = [(start, min(start + PIECE_BYTES, size)) for start in range(0, size, PIECE_BYTES)]
+    if isinstance(place(name), Address):  # to count here would be to bring the whole file here
+        yield from (FilePiece(number, name, start, end, _UNCOUNTED, rows=_ALONE) for start, end in bounds)
+        return
+    ended = 0
     with open_file(name) as file:
-        for start in range(0, size, PIECE_BYTES):
-            end = min(start + PIECE_BYTES, size)
-            yield FilePiece(number, name, start, end, line_ends + 1, rows=_ALONE)
-            line_ends += file.read(end - start).count(b"\n")
+        for start, end in bounds:
+            yield FilePiece(number, name, start, end, ended + 1, rows=_ALONE)
+            ended += file.read(end - start).count(b"\n")
+
+
+def counted(pieces: list[FilePiece], count: Callable[[list[FilePiece]], list[int]]) -> list[FilePiece]:
+    """The same pieces, with the first lines of those that have none yet. `count` says how many lines end in each."""
+    unknown = [piece for piece in pieces if piece.first_line == _UNCOUNTED]
+    ends = dict(zip(unknown, count(unknown), strict=True)) if unknown else {}
+    found: list[FilePiece] = []
+    for piece in pieces:
+        if piece in ends:
+            follows = found and found[-1].file == piece.file
+            first = found[-1].first_line + ends[pieces[len(found) - 1]] if follows else 1
+            piece = piece._replace(first_line=first)  # noqa: PLW2901 - the same piece, with its line
+        found.append(piece)
+    return found
+
+
+def line_ends(piece: FilePiece) -> int:
+    """In a task: how many lines end in a piece."""
+    with open_file(piece.path) as file:
+        file.seek(piece.start)
+        left, ended = (piece.end or 0) - piece.start, 0
+        while left > 0 and (chunk := file.read(min(left, 4 << 20))):
+            left, ended = left - len(chunk), ended + chunk.count(b"\n")
+        return ended

@@ -8,21 +8,23 @@ of it came from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from isthmus.pipeline.engine.logs import CODED_COLUMNS, Audiences, Block, Rows, coded
+from isthmus.pipeline.failures import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.ingest.rows import spark_schema
-from isthmus.pipeline.problems import TABLE_MARK
+from isthmus.pipeline.problems import TABLE_MARK, in_words
 from isthmus.trace.columns import TRACE_COLUMNS
-from isthmus.trace.files import local_path
-from isthmus.trace.places import Place
+from isthmus.trace.parquet import open_parquet
+from isthmus.trace.places import Place, address_for_spark, place
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import TraceError
 
@@ -48,7 +50,7 @@ class Mark(Struct):
 class TraceTable(NamedTuple):
     """A table on disk, and the files that it was made of."""
 
-    path: Path
+    path: Place
     files: list[str]
     bad_files: list[tuple[int, str]]
     bad_rows: int
@@ -59,17 +61,33 @@ class TraceTable(NamedTuple):
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The sound rows, with the columns of the trace."""
-        return spark.read.schema(spark_schema(TRACE_COLUMNS)).parquet(str(self.path / "rows"))
+        return _read(spark, spark_schema(TRACE_COLUMNS), self.path / "rows")
 
     def quarantine(self, spark: SparkSession) -> DataFrame:
         """File, line and reason of everything that does not count. Line 0 stands for a whole file."""
         names = spark.createDataFrame(list(enumerate(self.files)), "file bigint, name string")
         schema = "file bigint, line bigint, reason string"
-        rows = spark.read.schema(schema).parquet(str(self.path / "quarantine"))
+        there = isinstance(self.path, Path) or any(self._aside())
+        empty = spark.createDataFrame([], schema)  # a store has no directory where nothing is
+        rows = _read(spark, schema, self.path / "quarantine") if there else empty
         if self.bad_files:
             whole = [(number, 0, reason) for number, reason in self.bad_files]
             rows = rows.unionByName(spark.createDataFrame(whole, schema))
         return rows.join(f.broadcast(names), "file", "left").select(f.col("name").alias("file"), "line", "reason")
+
+    def _aside(self) -> Iterator[Place]:
+        parts: list[Place] = [*(self.path / "quarantine").iterdir()]
+        yield from sorted(parts, key=str)
+
+    def first_bad(self) -> Quarantined | None:
+        """The first row in quarantine, found without Spark; None if it is empty."""
+        for part in self._aside():
+            with open_parquet(part) as file:
+                rows = [row for row in file.read().to_pylist() if row["reason"] != TORN]
+            if rows:
+                first = min(rows, key=lambda row: (row["file"], row["line"]))
+                return Quarantined(self.files[first["file"]], first["line"], first["reason"])
+        return None
 
     def quarantined(self, spark: SparkSession) -> int:
         """How many rows and whole files do not count."""
@@ -86,21 +104,29 @@ class TraceTable(NamedTuple):
         return [Quarantined(row.file, row.line, row.reason) for row in found]
 
 
+def _read(spark: SparkSession, schema: StructType | str, where: Place) -> DataFrame:
+    try:
+        return spark.read.schema(schema).parquet(address_for_spark(where))
+    except SPARK_FAILURES as error:
+        raise in_words(error, spark_reason(error), "check that the table is still there") from error
+
+
 def open_table(path: str | Place) -> TraceTable:
     """A table that `ingest` has written."""
+    where = place(path).absolute()
     try:
-        mark = msgspec.json.decode(Path(local_path(path), TABLE_MARK).read_bytes(), type=Mark)
+        mark = msgspec.json.decode((where / TABLE_MARK).read_bytes(), type=Mark)
     except (OSError, ValueError) as error:
         raise TraceError(path, f"not a table of isthmus: {error}", "ingest the traces again") from error
     if mark.version != VERSION:
         raise TraceError(path, "a table of another version of isthmus", "ingest the traces again")
-    return TraceTable(local_path(path), mark.files, mark.bad_files, mark.bad_rows)
+    return TraceTable(where, mark.files, mark.bad_files, mark.bad_rows)
 
 
 class TableRows:
     """The rows of blocks out of a table, for an audit. Small blocks share a row group, so the last one is kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
         self._at_hand: tuple[tuple[str, int], Rows] | None = None
 
@@ -110,7 +136,7 @@ class TableRows:
     def rows(self, block: Block) -> Rows:
         key = (block.path, block.group)
         if self._at_hand is None or self._at_hand[0] != key:
-            with pq.ParquetFile(self._path / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
+            with open_parquet(self._path / "rows" / block.path, read_dictionary=WORDS, memory_map=True) as file:
                 table = file.read_row_group(block.group, columns=[*CODED_COLUMNS, "audience"], use_threads=False)
             self._at_hand = key, coded(table)
         return self._at_hand[1].part(block.start, block.start + block.rows)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +31,8 @@ from isthmus.pipeline.measure.rows import (
     ThroughputRow,
     WaitRow,
 )
-from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.problems import in_words
+from isthmus.trace.places import Place, address_for_spark, place
 from isthmus.trace.schema import TraceError
 
 MOST_ROWS = 100_000
@@ -79,18 +79,19 @@ class Tables:
         rows = [msgspec.convert(row.asDict(), kind) for row in found]
         return sorted(rows, key=lambda row: [_sortable(getattr(row, column)) for column in order])
 
-    def write(self, directory: str | Path) -> list[str]:
+    def write(self, directory: str | Place) -> list[str]:
         """Every table as a directory of Parquet files below this one, which must not hold any yet. Their names.
 
         From then on the tables are read from there, so nothing is computed twice.
         """
-        target = Path(directory)
+        target = place(directory).absolute()
         for name, rows in list(self.tables.items()):
             if (target / name).exists():
                 raise TraceError(target / name, "is there already", "choose another directory for the tables")
+            where = address_for_spark(target / name)
             # In one or a few files: all but the messages are small.
-            rows.coalesce(1 if name != "messages" else 8).write.parquet(str(target / name))
-            self.tables[name] = rows.sparkSession.read.schema(rows.schema).parquet(str(target / name))
+            rows.coalesce(1 if name != "messages" else 8).write.parquet(where)
+            self.tables[name] = rows.sparkSession.read.schema(rows.schema).parquet(where)
         return list(self.tables)
 
 
@@ -106,9 +107,7 @@ def measured(spark: SparkSession, rows: DataFrame, *, bits_per_second: float | N
     try:
         yield Tables(rows, messages, runs, bits_per_second)
     except SPARK_FAILURES as error:
-        raise SparkProblem(
-            f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master"
-        ) from error
+        raise in_words(error, spark_reason(error), "give it more memory, or a larger master") from error
     finally:
         messages.unpersist()
         runs.unpersist()

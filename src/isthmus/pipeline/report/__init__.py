@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from isthmus.pipeline.audit import audit
 from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
 from isthmus.pipeline.measure import measured
-from isthmus.pipeline.problems import SparkProblem, is_table, refuse_target
+from isthmus.pipeline.places import room_for_a_table
+from isthmus.pipeline.problems import in_words, is_table, refuse_target
 from isthmus.pipeline.report.page import Content, Shown, page
 from isthmus.pipeline.report.witness import MOST_PICTURES, choose, witnesses
-from isthmus.trace.places import Place
+from isthmus.pipeline.stores import use_settings_of
+from isthmus.trace.places import Place, place, write_whole
 from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import Report, TraceError
 
@@ -27,28 +26,30 @@ MOST_RUNS = 6
 @contextmanager
 def clean_table(spark: SparkSession, paths: Sequence[str | Place]) -> Iterator[TraceTable]:
     """The table of these traces: the one that is named, or one that lives as long as the block."""
+    use_settings_of(spark)
     if len(paths) == 1 and is_table(paths[0]):
         yield open_table(paths[0])
         return
-    with tempfile.TemporaryDirectory(prefix="isthmus-report-") as scratch:
-        yield ingest(spark, paths, Path(scratch, "table"))
+    with room_for_a_table(spark) as room:
+        yield ingest(spark, paths, room)
 
 
 def write_report(
     spark: SparkSession,
     paths: Sequence[str | Place],
-    target: str | Path,
+    target: str | Place,
     *,
     expected: Sequence[str] | None = None,
     pictures: int = MOST_PICTURES,
     bits_per_second: float | None = None,
 ) -> Report:
     """Audit and measure traces and write the page. The verdicts, for whoever does not want to read it."""
+    use_settings_of(spark)
     refuse_target(target)
     wanted = expected_properties() if expected is None else expected
     with clean_table(spark, paths) as table:
         content = _content(spark, table, paths, wanted, pictures, bits_per_second)
-    _write(Path(target), page(content))
+    _write(place(target), page(content))
     return content.report
 
 
@@ -77,9 +78,7 @@ def _content(
             torn=table.torn_files(spark),
         )
     except SPARK_FAILURES as error:
-        raise SparkProblem(
-            f"Spark gave up: {spark_reason(error)}", "give it more memory, or a larger master"
-        ) from error
+        raise in_words(error, spark_reason(error), "give it more memory, or a larger master") from error
 
 
 def runs_to_show(report: Report, most: int = MOST_RUNS) -> list[str]:
@@ -89,12 +88,9 @@ def runs_to_show(report: Report, most: int = MOST_RUNS) -> list[str]:
     return runs[:most]
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Place, text: str) -> None:
     """All of the page or none of it: a report that stops in the middle can look like a good one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise TraceError(path, f"cannot write: {error.strerror}", "choose another file") from error
