@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pyarrow
 from properties_by_definition import Run, id_of
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -17,7 +18,7 @@ from isthmus.pipeline.source.options import parse_options
 from isthmus.trace.schema import Event
 
 Rows = list[dict[str, Any]]
-Offset = dict[str, int]
+Offset = dict[str, Any]
 
 
 def read_batch(*paths: Path, **options: str) -> Rows:
@@ -44,6 +45,11 @@ class Query:
     @property
     def start(self) -> Offset:
         return self.offsets[-1] if self.offsets else self.reader.initialOffset()
+
+    @property
+    def committed(self) -> dict[str, int]:
+        """Log to the index of the first row that is not committed, as far as the last offset names them."""
+        return {name: place[0] for name, place in self.start.get("logs", {}).items()}
 
     def next_batch(self, limit: int | None = None) -> Rows:
         """One micro-batch; none when there is nothing new."""
@@ -109,6 +115,60 @@ class Trickle:
             log.write(self.rest[path][:size])
         self.rest[path] = self.rest[path][size:]
         return True
+
+
+class Rotation:
+    """Logs in parts of a few rows, which are compressed and moved at any time, and deleted once they are committed."""
+
+    def __init__(self, directory: Path, events: Iterable[Event], random: Random) -> None:
+        self.directory, self.random = directory, random
+        self.deeds: set[str] = set()
+        self._rest: dict[str, list[Event]] = {}
+        self._last: dict[Path, tuple[str, int]] = {}
+        """Parts that are whole: their log, and the index behind their last row."""
+        self._ended: dict[str, int] = {}
+        for row in sorted(events, key=lambda row: row.index):
+            self._rest.setdefault(f"{row.run}/{row.system}/{row.process}", []).append(row)
+
+    def write_some(self) -> bool:
+        """One more part of one log. False when all are whole."""
+        logs = sorted(name for name, rows in self._rest.items() if rows)
+        if not logs:
+            return False
+        name = self.random.choice(logs)
+        size = self.random.choice([1, 2, 5, 9])
+        rows, self._rest[name] = self._rest[name][:size], self._rest[name][size:]
+        stem = f"{name.replace('/', '.')}-{rows[0].index:05}"
+        write(self.directory, rows, stem)
+        self._last[self.directory / f"{stem}.jsonl"] = (name, rows[-1].index + 1)
+        return True
+
+    def rotate_some(self, committed: Mapping[str, int]) -> None:
+        """Do something to some parts. A log that no offset names any more is committed to its end."""
+        self._ended |= {name: count for name, count in committed.items() if not self._rest[name]}
+        for path in sorted(self._last):
+            if self.random.random() < 0.7:
+                continue
+            name, stop = self._last[path]
+            is_committed = committed.get(name, self._ended.get(name, 0)) >= stop
+            deed = self.random.choice(["compressed", "moved", "deleted"])
+            if deed == "deleted" and not is_committed:
+                continue
+            self.deeds.add(deed)
+            del self._last[path]
+            if deed == "deleted":
+                path.unlink()
+            elif deed == "moved":
+                target = path.parent / "archive" / path.name
+                target.parent.mkdir(exist_ok=True)
+                self._last[path.rename(target)] = (name, stop)
+            elif path.suffix == ".jsonl":
+                ending, codec = self.random.choice([(".gz", "gzip"), (".zst", "zstd")])
+                packed = path.with_name(path.name + ending)
+                with pyarrow.output_stream(str(packed), compression=codec) as stream:
+                    stream.write(path.read_bytes())
+                path.unlink()
+                self._last[packed] = (name, stop)
 
 
 class Order:

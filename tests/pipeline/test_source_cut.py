@@ -147,19 +147,19 @@ def test_a_limited_cut_is_closed_and_always_goes_on(given_logs: Logs, limit: int
     start: Cut = {}
     for name, count in [*given_logs.pieces, *((name, len(rows)) for name, rows in given_logs.rows.items())]:
         reading.take(name, count)
-        cut = reading.histories.cut(start, limit)
+        reading.histories.settle(start)
+        cut = reading.histories.cut(limit)
         available = reading.counted(start, reading.greatest_closed())
         assert reading.is_closed(cut)
         assert at_most(start, cut)
         assert at_most(cut, reading.greatest_closed())
         assert reading.counted(start, cut) >= min(limit, available)
-        reading.histories.forget(start)
         start = cut
     while start != reading.histories.greatest():
-        following = reading.histories.cut(start, limit)
+        reading.histories.settle(start)
+        following = reading.histories.cut(limit)
         assert following != start, "it stalls"
         assert at_most(start, following)
-        reading.histories.forget(start)
         start = following
     assert start == reading.greatest_closed()
 
@@ -172,7 +172,8 @@ def test_a_limit_is_kept_to_the_row_where_no_circle_forbids_it(given_logs: Logs,
     start: Cut = {}
     for _ in range(20):
         available = reading.counted(start, reading.greatest_closed())
-        cut = reading.histories.cut(start, limit)
+        reading.histories.settle(start)
+        cut = reading.histories.cut(limit)
         assert reading.counted(start, cut) == min(limit, available)
         start = cut
 
@@ -226,7 +227,7 @@ def test_a_delivery_waits_for_the_log_of_its_sender() -> None:
 def test_a_circle_comes_as_one_even_beyond_the_limit() -> None:
     """P's log has the delivery of an answer before the question, as a log that is written late may have."""
     reading = reading_of(p=[("q", 1), ("p", -1)], q=[("p", 1), ("q", -1)])
-    assert reading.histories.cut({}, 1) == {"p": 2, "q": 2}
+    assert reading.histories.cut(1) == {"p": 2, "q": 2}
 
 
 def test_half_a_circle_is_not_taken() -> None:

@@ -92,26 +92,31 @@ def shown(reason: str) -> str:
 def json_rows(stretch: Stretch, decoder: Decoder = _event_decoder) -> Iterator[Rows]:
     """The rows that fit the columns, whether or not they make sense."""
     with open_file(stretch.path) as file:
-        line, start, end = stretch.first_line, stretch.start, stretch.end
-        if start:
-            start = _next_line(file, start, end)
-            line += start > stretch.start
-        for block in _blocks(file, stretch._replace(start=start)):
-            if block is None:
-                yield Rows((), (), [(line, f"longer than {MAX_LINE} bytes")])
-                line += 1
-                continue
-            ends = block.count(b"\n")
-            try:
-                events = decoder.decode_lines(block)
-            except (ValueError, RecursionError):
-                events = []
-            # Blank lines, or an object that spans lines: the count would give rows wrong line numbers.
-            if ends and len(events) == ends and block.endswith(b"\n"):
-                yield Rows(range(line, line + ends), events, [])
-            else:
-                yield _line_by_line(block, line, decoder)
-            line += ends
+        yield from json_rows_of(file, stretch, decoder)
+
+
+def json_rows_of(file: IO[bytes], stretch: Stretch, decoder: Decoder = _event_decoder) -> Iterator[Rows]:
+    """The same of a file that is open."""
+    line, start, end = stretch.first_line, stretch.start, stretch.end
+    if start:
+        start = _next_line(file, start, end)
+        line += start > stretch.start
+    for block in _blocks(file, stretch._replace(start=start)):
+        if block is None:
+            yield Rows((), (), [(line, f"longer than {MAX_LINE} bytes")])
+            line += 1
+            continue
+        ends = block.count(b"\n")
+        try:
+            events = decoder.decode_lines(block)
+        except (ValueError, RecursionError):
+            events = []
+        # Blank lines, or an object that spans lines: the count would give rows wrong line numbers.
+        if ends and len(events) == ends and block.endswith(b"\n"):
+            yield Rows(range(line, line + ends), events, [])
+        else:
+            yield _line_by_line(block, line, decoder)
+        line += ends
 
 
 def _next_line(file: IO[bytes], start: int, end: int | None) -> int:

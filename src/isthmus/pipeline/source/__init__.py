@@ -14,9 +14,11 @@ Needs Spark 4.2: before that, a source in Python could neither keep a read limit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,13 +34,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from isthmus.pipeline.ingest.rows import spark_schema
-from isthmus.pipeline.source.files import SOURCE_COLUMNS, block_rows
+from isthmus.pipeline.source.files import SOURCE_COLUMNS, BlockReader, where_is
 from isthmus.pipeline.source.index import LogIndex, Slice
+from isthmus.pipeline.source.offset import BEGINNING, Offset, read_offset
 from isthmus.pipeline.source.options import SourceOptions, parse_options
-from isthmus.trace.schema import TraceError
+from isthmus.trace.rows import Stretch
+from isthmus.trace.schema import TraceError, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("isthmus.pipeline.source")
 
 NAME = "isthmus"
 
@@ -48,9 +54,11 @@ SCHEMA = StructType(
         *spark_schema(SOURCE_COLUMNS, strict=True),
         StructField("rank", LongType(), False),
         StructField("id", StringType(), False),
+        StructField("cut", StringType(), False),
     ]
 )
-"""The columns of the trace, then `payload` where the log has it, `rank`, and `id`: run/system/process/index."""
+"""The columns of the trace, then `payload` where the log has it, `rank`, `id` (run/system/process/index), and the id
+of the cut at which the batch ends."""
 
 
 def register(spark: SparkSession | None = None) -> None:
@@ -82,9 +90,10 @@ class IsthmusSource(DataSource):
 class LogPartition(InputPartition):
     """The rows of one task."""
 
-    def __init__(self, slices: list[Slice]) -> None:
+    def __init__(self, slices: list[Slice], cut: str) -> None:
         super().__init__(None)
         self.slices = slices
+        self.cut = cut
 
 
 class RowMaker:
@@ -93,6 +102,7 @@ class RowMaker:
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.events = pa.array(sorted(options.events), pa.string())
         self.roles = pa.array(sorted(options.roles), pa.string())
+        self.fail_on_data_loss = options.fail_on_data_loss
         self.schema = to_arrow_schema(schema, timezone="UTC")
         wrong = [field for field in schema if field.name not in SCHEMA.names]
         wrong += [field for field in schema if field not in wrong and field.dataType != SCHEMA[field.name].dataType]
@@ -105,16 +115,28 @@ class RowMaker:
         ours = {column.name for column in SOURCE_COLUMNS}
         self.columns = [name for name in schema.names if name in ours]
 
-    def batches(self, slices: Iterable[Slice]) -> Iterator[Any]:
+    def batches(self, partition: InputPartition) -> Iterator[Any]:
         """A record batch for each slice. Slices of one block come one after the other, and it is decoded once."""
+        assert isinstance(partition, LogPartition)
         needed = dict.fromkeys([*self.columns, "index", "event", "role"])
+        reader = BlockReader()
         decoded, block = None, None
-        for each in slices:
+        for each in partition.slices:
             if each.block != decoded:
-                decoded, block = each.block, block_rows(each.block, needed)
-            yield from self._batch(block, each)
+                decoded, block = each.block, self._rows(reader, each.block, needed)
+            if block is not None:
+                yield from self._batch(block, each, partition.cut)
 
-    def _batch(self, block: Any, each: Slice) -> Iterator[Any]:
+    def _rows(self, reader: BlockReader, block: Stretch, needed: Iterable[str]) -> Any:
+        try:
+            return reader.rows(block, needed)
+        except TraceError:
+            if self.fail_on_data_loss or where_is(block.path):
+                raise
+            logger.warning("lost: %s has gone before its rows were committed", printable(block.path))
+            return None
+
+    def _batch(self, block: Any, each: Slice, cut: str) -> Iterator[Any]:
         places = each.places
         ranks = pa.array(np.frombuffer(each.ranks, dtype=np.int64))
         if isinstance(places, range):
@@ -131,6 +153,8 @@ class RowMaker:
         if "id" in self.schema.names:
             index = pc.cast(rows.column("index"), pa.string())
             columns["id"] = pc.binary_join_element_wise(pa.scalar(each.log), index, "/")
+        if "cut" in self.schema.names:
+            columns["cut"] = pa.repeat(pa.scalar(cut), rows.num_rows)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         yield batch if kept.true_count == len(kept) else batch.filter(kept)
 
@@ -143,9 +167,10 @@ class LogReader(DataSourceReader):
         self.rows = RowMaker(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        index = LogIndex(self.options)
+        index = LogIndex(msgspec.structs.replace(self.options, checkpoint=None))
         index.freeze()
-        index.poll({}, None)
+        index.settle(BEGINNING)
+        index.poll(None)
         absent = index.absent_senders()
         if absent:
             raise TraceError(
@@ -153,10 +178,10 @@ class LogReader(DataSourceReader):
                 "others delivered their messages, and their logs are not here",
                 "add their paths, or name them (or their systems) in the option outside",
             )
-        return _partitions(index.slices({}, index.histories.cut({})), self.options.rows_per_partition)
+        return _partitions(index, index.plan(None), self.options.rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self.rows.batches(partition.slices if isinstance(partition, LogPartition) else ())
+        return self.rows.batches(partition)
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -174,8 +199,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._index = LogIndex(self.options)
         return self._index
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return {}
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return BEGINNING.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self.options.max_rows) if self.options.max_rows else ReadAllAvailable()
@@ -184,40 +209,44 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
         self.index.freeze()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch. Spark asks when the batch that ended at `start` is committed, and not before."""
+        self.index.settle(read_offset(start))
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        self.index.poll(start, rows)
+        self.index.poll(rows)
         if isinstance(limit, ReadMinRows) and not self._available_now:
-            if self.index.histories.available(start) < limit.min_rows:
+            if self.index.histories.available() < limit.min_rows:
                 return start
-        return self.index.histories.cut(start, rows)
+        return self.index.plan(rows).to_json()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """How far the logs were read: in the progress of a query, what this is ahead of its end waits for a cause."""
         return {name: each.read for name, each in sorted(self.index.histories.by_name.items()) if each.read}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        self.index.poll_to(end)
-        return _partitions(self.index.slices(start, end), self.options.rows_per_partition)
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planned = read_offset(end)
+        self.index.settle(read_offset(start), planned)
+        self.index.poll_to(planned)
+        return _partitions(self.index, planned, self.options.rows_per_partition)
 
-    def commit(self, end: dict[str, int]) -> None:
-        self.index.forget(end)
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: `latestOffset` hears of it, and earlier where nothing new comes."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self.rows.batches(partition.slices if isinstance(partition, LogPartition) else ())
+        return self.rows.batches(partition)
 
 
-def _partitions(slices: Iterable[Slice], rows: int) -> list[InputPartition]:
+def _partitions(index: LogIndex, end: Offset, rows: int) -> list[InputPartition]:
     """Slices in order of their blocks, so that neighbours of one block are read together."""
     partitions: list[InputPartition] = []
     gathered: list[Slice] = []
     count = 0
-    for each in sorted(slices, key=lambda each: (each.block, each.log)):
+    for each in sorted(index.slices(end), key=lambda each: (each.block, each.log)):
         gathered.append(each)
         count += len(each.places)
         if count >= rows:
-            partitions.append(LogPartition(gathered))
+            partitions.append(LogPartition(gathered, end.cut))
             gathered, count = [], 0
     if gathered:
-        partitions.append(LogPartition(gathered))
+        partitions.append(LogPartition(gathered, end.cut))
     return partitions

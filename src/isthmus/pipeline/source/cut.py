@@ -6,9 +6,10 @@ did or knew before, by induction. Closed cuts are closed under union, so what wa
 
 That one is found row by row: a history goes on until it meets a message whose `send` row did not have its turn yet,
 waits for it, and is woken by it. On its way every row gets a **rank**, one more than the greatest rank among its
-causes (Lamport's clock). The rank of a row depends on its causes alone, not on when anything was read. Sorted by rank,
-rows stand after their causes, so whatever has a rank below some number is a closed cut too: that is how a read limit
-is kept to the row.
+causes behind the **base** (Lamport's clock). The base is the cut that is committed: what it holds is forgotten, and
+counts as rank -1, so nothing has to be kept of a message once its sending is committed but that it was. Ranks therefore
+depend on the base and on the rows behind it, not on when anything was read. Sorted by rank, rows stand after their
+causes, so whatever has a rank below some number is a closed cut too: that is how a read limit is kept to the row.
 
 What a history can claim and no run can do: to know a message before it was sent, directly or in a circle of
 processes (a log that is written beside the process, and not by it, may do that). The rows of a circle can only come
@@ -30,28 +31,29 @@ Cut: TypeAlias = dict[str, int]
 """Process to how many of its rows, which is the index of the first one that is not in it. Without a key: none."""
 
 NO_CAUSE = -1
-"""The rank of what causes nothing: a message from outside, or one whose `send` row is lost."""
+"""The rank of what is in the base, came from outside, or is lost: it causes nothing behind the base."""
 
 _WAIT = -2
-_SPARSE = 1 << 16
 
 
 class History:
-    """One process: its rows as far as they were read, and how far the greatest closed cut goes into them.
+    """One process: its rows behind the base, as far as they were read, and how far the greatest closed cut goes.
 
-    `first <= frontier <= read`. Rows before `first` are forgotten, those up to `frontier` have a rank, those after it
-    wait for the cause of the first of them.
+    `first <= frontier <= read`. Rows before `first` are in the base and forgotten, those up to `frontier` have a rank,
+    those after it wait for the cause of the first of them.
     """
 
     __slots__ = (
         "_origins",
+        "_ranked_origins",
+        "_ranked_seqs",
         "_sent",
-        "_sent_far",
         "_seqs",
         "awaited",
         "ended",
         "first",
         "frontier",
+        "given_up",
         "highest",
         "name",
         "pending",
@@ -59,23 +61,28 @@ class History:
         "ranks",
         "read",
         "selected",
+        "settled",
         "waiting",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, first: int = 0, highest: int = 0, ended: int = 0) -> None:
         self.name = name
-        self.first = 0
-        self.frontier = 0
-        self.read = 0
+        self.first = first
+        self.frontier = first
+        self.read = first
         self.rank = NO_CAUSE
         """Of the last row before `frontier`."""
         self.ranks = array("q")
         """Of the rows from `first` to `frontier`."""
         self.selected = bytearray()
         """1 for rows that count for a read limit, from `first` to `read`."""
-        self.ended = False
-        """Nothing will follow what was read."""
-        self.highest = 0
+        self.ended = bool(ended)
+        """Its last row says that nothing will follow."""
+        self.given_up = False
+        """Nobody waits any more for what was not read."""
+        self.settled = highest
+        """The greatest number of a message sent here before `first`. A smaller one was sent before it, or is lost."""
+        self.highest = highest
         """The greatest number of a message sent here, as far as was read."""
         self.pending: dict[int, int] = {}
         """Number of a message to the index of its `send` row, from `frontier` to `read`."""
@@ -83,23 +90,26 @@ class History:
         """Number of a message sent here to the histories that wait for it."""
         self.awaited: tuple[History, int] | None = None
         """Sender and number of the message that the row at `frontier` waits for."""
+        self._sent: dict[int, int] = {}
+        """Number of a message to the rank of its `send` row, from `first` to `frontier`."""
+        self._ranked_origins: list[History | None] = []
+        self._ranked_seqs = array("q")
+        """Of the rows from `first` to `frontier`, which get other ranks when the base moves."""
         self._origins: list[History | None] = []
-        self._seqs: list[int] = []
-        self._sent = array("q", [NO_CAUSE])
-        self._sent_far: dict[int, int] = {}
+        self._seqs = array("q")
+        """Of the rows from `frontier` to `read`."""
 
     def append(self, origins: Sequence[History | None], seqs: Sequence[int], selected: bytes) -> None:
         """Take the next rows: per row the sender of its message (or None) and its number, below 0 to send it here."""
         pending, index = self.pending, self.read
-        numbers = list(seqs)
+        numbers = array("q", seqs)
         for place, seq in enumerate(numbers):
             if seq < 0:
-                if -seq in pending or self.sent(-seq) != _WAIT:
-                    numbers[place] = -seq  # sent again: the first time counts
+                if -seq <= self.highest:
+                    numbers[place] = -seq  # sent again, or out of order: a process numbers its messages upwards
                     continue
                 pending[-seq] = index + place
-                if -seq > self.highest:
-                    self.highest = -seq
+                self.highest = -seq
         self._origins += origins
         self._seqs += numbers
         self.selected += selected
@@ -107,24 +117,18 @@ class History:
 
     def sent(self, seq: int) -> int:
         """The rank of a `send` row that is in the greatest closed cut, or `_WAIT`."""
-        sent = self._sent
-        rank = sent[seq] if seq < len(sent) else self._sent_far.get(seq, NO_CAUSE)
-        return rank if rank != NO_CAUSE else _WAIT
+        return NO_CAUSE if seq <= self.settled else self._sent.get(seq, _WAIT)
 
     def lost(self, seq: int) -> bool:
         """There is no such row and will not be: a process numbers its messages upwards, and the log went on."""
-        return (self.ended or seq < self.highest) and seq not in self.pending and self.sent(seq) == _WAIT
+        if not (self.ended or self.given_up or seq < self.highest):
+            return False
+        return seq not in self.pending and self.sent(seq) == _WAIT
 
-    def note_sent(self, seq: int, rank: int) -> None:
-        sent = self._sent
-        if seq < len(sent):
-            sent[seq] = rank
-        elif seq < 2 * len(sent) + _SPARSE:
-            if seq > len(sent):
-                sent.extend([NO_CAUSE] * (seq - len(sent)))
-            sent.append(rank)
-        else:
-            self._sent_far[seq] = rank  # numbers full of holes must not cost memory
+    def highest_at(self, index: int) -> int:
+        """The greatest number of a message that was sent here before a row that has a rank."""
+        numbers = self._ranked_seqs[: index - self.first]
+        return max(self.settled, -min(numbers, default=0))
 
     def needs(self, start: int, stop: int) -> Iterable[tuple[History, int]]:
         """Sender and number of the messages of rows that have no rank yet."""
@@ -133,13 +137,29 @@ class History:
             if origin is not None and seq > 0:
                 yield origin, seq
 
-    def forget(self, index: int) -> None:
-        """Nobody will ask for rows before this one any more."""
-        index = min(index, self.frontier)
-        if index > self.first:
-            del self.ranks[: index - self.first]
-            del self.selected[: index - self.first]
-            self.first = index
+    def place(self, index: int) -> tuple[int, int, int]:
+        """What to remember of it in a cut that holds all rows before this one."""
+        return index, self.highest_at(index), int(self.ended and index == self.read)
+
+    def settle(self, index: int) -> None:
+        """The base holds all rows before this one now, and no row has a rank any more."""
+        assert self.first <= index <= self.frontier, "only rows that have a rank can be committed"
+        count = index - self.first
+        self.settled = self.highest_at(index)
+        if self._ranked_seqs:
+            self._origins[:0] = self._ranked_origins[count:]
+            self._seqs[:0] = self._ranked_seqs[count:]
+            for place, seq in enumerate(self._ranked_seqs[count:], index):
+                if seq < 0:
+                    self.pending[-seq] = place
+            self._ranked_origins, self._ranked_seqs = [], array("q")
+            del self.selected[:count]
+            self._sent = {}
+            self.ranks = array("q")
+        self.first = self.frontier = index
+        self.rank = NO_CAUSE
+        self.waiting = {}
+        self.awaited = None
 
     def advance(self, ready: list[History], *, force: bool = False) -> None:
         """Give ranks to rows until one has to wait. Histories that waited for what is sent on the way become `ready`.
@@ -153,25 +173,26 @@ class History:
                 rank += 1
             elif seq < 0:
                 rank += 1
-                self.note_sent(-seq, rank)
+                self._sent[-seq] = rank
                 del pending[-seq]
                 if waiting and -seq in waiting:
                     self._release(-seq, ready)
+            elif seq <= origin.settled:
+                rank += 1
             else:
-                sent = origin._sent
-                cause = sent[seq] if seq < len(sent) else NO_CAUSE
-                if cause < 0:
-                    cause = origin.sent(seq)
-                    if cause == _WAIT:
-                        if not force and not origin.lost(seq):
-                            self.awaited = (origin, seq)
-                            origin.waiting.setdefault(seq, []).append(self)
-                            break
-                        cause = NO_CAUSE
+                cause = origin._sent.get(seq, _WAIT)
+                if cause == _WAIT:
+                    if not force and not origin.lost(seq):
+                        self.awaited = (origin, seq)
+                        origin.waiting.setdefault(seq, []).append(self)
+                        break
+                    cause = NO_CAUSE
                 rank = cause + 1 if cause > rank else rank + 1
             force = False
             ranks.append(rank)
             taken += 1
+        self._ranked_origins += self._origins[:taken]
+        self._ranked_seqs += self._seqs[:taken]
         del self._origins[:taken]
         del self._seqs[:taken]
         self.frontier += taken
@@ -216,6 +237,7 @@ class Histories:
         """Rows that were read. They count from the next `advance` on."""
         history.append(origins, seqs, selected)
         history.ended = ended
+        history.given_up = False
         if history.waiting:
             history.wake(self._ready)
         if history.awaited is None:
@@ -235,56 +257,51 @@ class Histories:
     def give_up(self, name: str) -> None:
         """Wait no more for rows of this process that were not read. Should they come, they come after their effects."""
         history = self.by_name[name]
-        history.ended = True
+        history.given_up = True
         history.wake(self._ready)
 
     def greatest(self) -> Cut:
         return {name: each.frontier for name, each in sorted(self.by_name.items()) if each.frontier}
 
-    def available(self, start: Mapping[str, int]) -> int:
-        """How many selected rows there are from `start` to the greatest closed cut."""
-        return sum(
-            each.selected.count(1, max(start.get(name, 0) - each.first, 0), each.frontier - each.first)
-            for name, each in self.by_name.items()
-        )
+    def available(self) -> int:
+        """How many selected rows there are from the base to the greatest closed cut."""
+        return sum(each.selected.count(1, 0, each.frontier - each.first) for each in self.by_name.values())
 
-    def cut(self, start: Mapping[str, int], limit: int | None = None) -> Cut:
-        """The greatest closed cut, or one with just `limit` more selected rows than `start` if there are so many.
+    def cut(self, limit: int | None = None) -> Cut:
+        """The greatest closed cut, or one with just `limit` more selected rows than the base if there are so many.
 
-        It has more only where a circle leaves no choice. It is never less than `start`.
+        It has more only where a circle leaves no choice. It is never less than the base.
         """
-        greatest = {name: max(count, start.get(name, 0)) for name, count in self.greatest().items()}
-        greatest = dict(start) | greatest
-        if limit is None or self.available(start) <= limit:
-            return dict(sorted(greatest.items()))
-        names = [name for name in sorted(self.by_name) if self.by_name[name].frontier > start.get(name, 0)]
-        ranks = {name: self._ranks(name, start) for name in names}
-        last = self._last_rank(names, start, ranks, max(limit, 1))
-        cut = dict(start)
+        if limit is None or self.available() <= limit:
+            return self.greatest()
+        names = [name for name in sorted(self.by_name) if self.by_name[name].ranks]
+        ranks = {name: np.array(self.by_name[name].ranks, dtype=np.int64) for name in names}
+        last = self._last_rank(names, ranks, max(limit, 1))
+        cut = {name: each.first for name, each in self.by_name.items()}
         room = max(limit, 1)
         for name in names:
             inside = int(np.searchsorted(ranks[name], last))  # all of a lower rank
-            if inside:
-                cut[name] = start.get(name, 0) + inside
-                room -= self._selected(name, start).count(1, 0, inside)
+            cut[name] += inside
+            room -= self.by_name[name].selected.count(1, 0, inside)
         for name in names:  # those of the same rank do not need each other
-            place = cut.get(name, 0) - start.get(name, 0)
+            place = cut[name] - self.by_name[name].first
             if room and place < len(ranks[name]) and ranks[name][place] == last:
-                cut[name] = cut.get(name, 0) + 1
-                room -= self._selected(name, start)[place]
-        return dict(sorted(self._with_whole_circles(cut, start, ranks).items()))
+                cut[name] += 1
+                room -= self.by_name[name].selected[place]
+        return dict(sorted(self._with_whole_circles(cut, ranks).items()))
 
-    def forget(self, cut: Mapping[str, int]) -> None:
-        """Nobody will ask for anything in this cut any more."""
-        for name, count in cut.items():
-            if name in self.by_name:
-                self.by_name[name].forget(count)
-        self._forced = [each for each in self._forced if each[0].first <= each[1] or each[2].first <= each[3]]
+    def settle(self, cut: Mapping[str, int]) -> None:
+        """A closed cut is committed: nobody will ask for anything in it any more. It becomes the base."""
+        for name, each in self.by_name.items():
+            each.settle(max(each.first, cut.get(name, 0)))
+        self._forced = []
+        self._ready += self.by_name.values()
+        self.advance()
 
     def ranks(self, name: str, start: int, stop: int) -> array[int]:
         """The ranks of some rows of a process."""
         history = self.by_name[name]
-        assert history.first <= start <= stop <= history.frontier, "only rows that have a rank and are not forgotten"
+        assert history.first <= start <= stop <= history.frontier, "only rows that have a rank"
         return history.ranks[start - history.first : stop - history.first]
 
     def waits(self) -> list[tuple[str, int, str, int]]:
@@ -297,26 +314,13 @@ class Histories:
 
     # A read limit
 
-    def _ranks(self, name: str, start: Mapping[str, int]) -> npt.NDArray[np.int64]:
-        history = self.by_name[name]
-        place = max(start.get(name, 0) - history.first, 0)
-        return np.array(history.ranks[place:], dtype=np.int64)
-
-    def _selected(self, name: str, start: Mapping[str, int]) -> bytearray:
-        history = self.by_name[name]
-        return history.selected[max(start.get(name, 0) - history.first, 0) : history.frontier - history.first]
-
-    def _last_rank(
-        self, names: list[str], start: Mapping[str, int], ranks: Mapping[str, npt.NDArray[np.int64]], limit: int
-    ) -> int:
+    def _last_rank(self, names: list[str], ranks: Mapping[str, npt.NDArray[np.int64]], limit: int) -> int:
         """The rank of the last of `limit` selected rows, by rank."""
-        masks = [np.frombuffer(bytes(self._selected(name, start)), dtype=np.uint8) == 1 for name in names]
+        masks = [np.frombuffer(bytes(self.by_name[name].selected[: len(ranks[name])]), np.uint8) == 1 for name in names]
         counted = np.concatenate([ranks[name][mask] for name, mask in zip(names, masks, strict=True)])
         return int(np.partition(counted, limit - 1)[limit - 1])
 
-    def _with_whole_circles(
-        self, cut: Cut, start: Mapping[str, int], ranks: Mapping[str, npt.NDArray[np.int64]]
-    ) -> Cut:
+    def _with_whole_circles(self, cut: Cut, ranks: Mapping[str, npt.NDArray[np.int64]]) -> Cut:
         """A cut by rank is closed but for rows that were forced: go on to the rank of what they need."""
         changed = bool(self._forced)
         while changed:
@@ -326,7 +330,7 @@ class Histories:
                     last = origin.ranks[needed - origin.first]
                     for name, of_rows in ranks.items():
                         inside = int(np.searchsorted(of_rows, last, side="right"))
-                        cut[name] = max(cut.get(name, 0), start.get(name, 0) + inside)
+                        cut[name] = max(cut[name], self.by_name[name].first + inside)
                     changed = True
         return {name: count for name, count in cut.items() if count}
 

@@ -17,10 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
+import numpy as np
 from msgspec.structs import astuple
 
 from isthmus.pipeline.source.cut import Histories, History
 from isthmus.pipeline.source.files import Decoded, Tail
+from isthmus.pipeline.source.journal import Gap, Journal
+from isthmus.pipeline.source.offset import Gaps, Offset, Place
 from isthmus.pipeline.source.options import SourceOptions
 from isthmus.trace.rows import Stretch
 from isthmus.trace.schema import LAST_EVENTS, TraceError, printable
@@ -46,6 +49,10 @@ class Piece(NamedTuple):
     def stop(self) -> int:
         return self.first + len(self.places)
 
+    def moved(self, moved: Mapping[str, str]) -> Piece:
+        path = moved.get(self.block.path)
+        return self._replace(block=self.block._replace(path=path)) if path else self
+
 
 class Slice(NamedTuple):
     """What a task needs to make rows: where they stand, whose they are, and their ranks as 64-bit numbers."""
@@ -65,6 +72,12 @@ class _Steps(NamedTuple):
     selected: bytearray
     ended: bool
 
+    def part(self, start: int, stop: int) -> _Steps:
+        rows = slice(start, stop)
+        piece = Piece(self.piece.block, self.piece.first + start, self.piece.places[rows])
+        ended = self.ended and stop == len(self.seqs)
+        return _Steps(piece, self.origins[rows], self.seqs[rows], self.selected[rows], ended)
+
 
 class _Log:
     """One process: its history, and the pieces that it came in."""
@@ -80,6 +93,20 @@ class _Log:
         """The file with the latest row that was read."""
         self.ahead: list[_Steps] = []
         """Read, but something before them is missing; by index."""
+
+    def move(self, moved: Mapping[str, str]) -> None:
+        """Files have other names now."""
+        self.pieces = [each.moved(moved) for each in self.pieces]
+        self.ahead = [each._replace(piece=each.piece.moved(moved)) for each in self.ahead]
+        self.last_path = moved.get(self.last_path or "", self.last_path)
+
+    def drop(self, path: str) -> list[Piece]:
+        """A file has gone: let go of the pieces that it held, and tell which of them were taken."""
+        dropped = [each for each in self.pieces if each.block.path == path]
+        if dropped:
+            self.pieces = [each for each in self.pieces if each.block.path != path]
+        self.ahead = [each for each in self.ahead if each.piece.block.path != path]
+        return [each._replace(first=max(each.first, self.history.first)) for each in dropped]
 
 
 class _Builder:
@@ -101,11 +128,16 @@ def log_name(run: str, system: str, process: str) -> str:
 
 
 class LogIndex:
-    """All logs below the paths of a source."""
+    """All logs below the paths of a source.
+
+    The **base** is the offset that is committed. Everything before it is forgotten; a batch begins there.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.histories = Histories()
+        self.base: Offset | None = None
+        self._journal = Journal(options.checkpoint)
         self._tail = Tail(options.paths)
         self._logs: dict[LogKey, _Log] = {}
         self._origins: dict[LogKey, History | None] = {}
@@ -114,59 +146,139 @@ class LogIndex:
         self._silent: dict[str, tuple[int, float]] = {}
         """Logs that others wait for: how far they were read, and since when they are no longer than that."""
         self._holes: dict[str, int] = {}
+        self._gaps: list[Gap] = []
+        """Rows behind the base that are lost."""
         self._warned: set[str] = set()
         self._frozen = False
 
-    # Reading
+    @property
+    def bytes_read(self) -> int:
+        return self._tail.bytes_read
+
+    # Where it stands
 
     def freeze(self) -> None:
         """What is not in the files now will never be read."""
         self._tail.freeze()
         self._frozen = True
 
-    def poll(self, start: Mapping[str, int], limit: int | None) -> None:
+    def settle(self, base: Offset, planned: Offset | None = None) -> None:
+        """Everything up to an offset is committed. A new index begins there, with a batch that is `planned` already."""
+        if self.base is None:
+            self._restore(base, planned)
+        elif base != self.base:
+            self.histories.settle({name: place[0] for name, place in base.logs.items()})
+            self._tail.settle()
+            for log in self._logs.values():
+                del log.pieces[: bisect_right(log.pieces, log.history.first, key=lambda piece: piece.stop)]
+            self._gaps = [gap for gap in self._gaps if gap.stop > self._history(gap.log).first]
+        self.base = base
+
+    def _restore(self, base: Offset, planned: Offset | None) -> None:
+        last = planned or base
+        if last.kept:
+            self._journal.load(last.cut)
+            self._tail.restore(self._journal.files, again=planned is not None)
+        elif last.cut:
+            self._tail.begin_again()
+        for name, place in base.logs.items():
+            self.histories.by_name[name] = History(name, *place)
+        if planned is not None:
+            self._gaps = [Gap(name, *each, "") for name, gaps in planned.gaps.items() for each in gaps]
+
+    def _history(self, name: str) -> History:
+        """The process of that name; one that has ended is remembered by the journal."""
+        known = self.histories.by_name.get(name)
+        if known is None:
+            ended = self._journal.finished.get(name)
+            known = History(name, *ended) if ended else History(name)
+            self.histories.by_name[name] = known
+        return known
+
+    # Reading
+
+    def poll(self, limit: int | None) -> None:
         """Read on until there are `limit` selected rows to give away, or to the ends of all files."""
-        self._tail.look()
-        while limit is None or self.histories.available(start) < limit:
-            empty = True
-            for decoded in self._tail.next_blocks():
-                self._take(decoded)
-                empty = False
-            self.histories.advance()
-            if empty and not self._skip_holes() and not self._give_up():
+        self._look()
+        while limit is None or self.histories.available() < limit:
+            if not self._read_on() and not self._skip_holes() and not self._give_up():
                 self._tell_who_waits()
                 return
 
-    def poll_to(self, end: Mapping[str, int]) -> None:
+    def poll_to(self, end: Offset) -> None:
         """Read on to a cut that was planned in an earlier life."""
+        self._look()
+        while missing := [name for name in end.logs if self._history(name).frontier < end.count(name)]:
+            if self._read_on() or self._pass_known_gaps() or self._skip_holes(certain=True):
+                continue
+            if self._give_up(certain=True) or (end.gaps and self._wait_no_more(missing)):
+                continue
+            name = missing[0]
+            what = (
+                f"the checkpoint has a batch with rows up to index {end.count(name) - 1} of it, "
+                f"but now there are only {self._history(name).read}"
+            )
+            if self.options.fail_on_data_loss:
+                way_out = "put the log back, set the option failOnDataLoss to false, or start with a new checkpoint"
+                raise TraceError(name, what, way_out)
+            self._go_on_without(end, missing)
+
+    def _go_on_without(self, end: Offset, missing: list[str]) -> None:
+        """Reach a planned cut although rows of it are gone."""
+        for name in missing:
+            history, count = self._history(name), end.count(name)
+            if history.read < count:
+                self._lose(history, count, "they were gone when a batch was repeated")
+        self.histories.advance()
+        self._wait_no_more(missing)
+
+    def _wait_no_more(self, names: list[str]) -> bool:
+        """The planned cut was closed: what these wait for was known to be lost; whether they wait for anything."""
+        awaited = {origin for who, _, origin, _ in self.histories.waits() if who in names}
+        for origin in awaited:
+            self.histories.give_up(origin)
+        self.histories.advance()
+        return bool(awaited)
+
+    def _look(self) -> None:
         self._tail.look()
-        while missing := [name for name, count in end.items() if self._frontier(name) < count]:
-            empty = True
-            for decoded in self._tail.next_blocks():
-                self._take(decoded)
-                empty = False
-            self.histories.advance()
-            if empty and not self._skip_holes(certain=True) and not self._give_up(certain=True):
-                name = missing[0]
-                there = self._frontier(name)
-                raise TraceError(
-                    name,
-                    f"the checkpoint has it read up to index {end[name]}, but now it is there up to {there}",
-                    "put the log back, or start the query with a new checkpoint",
-                )
+        if self._tail.moved:
+            moved, self._tail.moved = self._tail.moved, {}
+            for log in self._logs.values():
+                log.move(moved)
+        self._face_losses()
 
-    def _frontier(self, name: str) -> int:
-        history = self.histories.by_name.get(name)
-        return history.frontier if history else 0
+    def _read_on(self) -> bool:
+        """Read one more block of every log; whether there was one."""
+        found = False
+        for file, decoded in self._tail.next_blocks():
+            found = True
+            file.holds(decoded.block, self._take(decoded))
+        self.histories.advance()
+        self._face_losses()
+        return found
 
-    def _take(self, decoded: Decoded) -> None:
+    def _face_losses(self) -> None:
+        losses, self._tail.losses = self._tail.losses, []
+        for loss in losses:
+            if self.options.fail_on_data_loss:
+                way_out = "put it back or repair it; with the option failOnDataLoss=false, the query goes on without"
+                raise TraceError("data loss", f"{loss.path}: {loss.reason}", way_out)
+            self._tell(f"{'lost' if loss.is_gone else 'in quarantine'}: {loss.path}: {loss.reason}")
+            if loss.is_gone:
+                for log in self._logs.values():
+                    for piece in log.drop(loss.path):
+                        self._gaps.append(Gap(log.name, piece.first, piece.stop, f"{loss.path} {loss.reason}"))
+
+    def _take(self, decoded: Decoded) -> list[tuple[History, int]]:
+        """Take the rows of a block; whose they are, and up to where."""
         for reason in decoded.bad:
             self._bad = reason
             self._tell(f"not a row: {reason}")
         steps = self._take_at_once(decoded)
         if steps is not None:
             self._add(*steps)
-            return
+            return [(steps[0].history, steps[1].piece.stop)]
         builders: dict[LogKey, _Builder] = {}
         rows = zip(*astuple(decoded.keys), strict=True)
         for place, (run, system, process, index, event, role, *message) in enumerate(rows):
@@ -186,6 +298,7 @@ class LogIndex:
         for each in builders.values():
             for piece in _pieces(decoded.block, each):
                 self._add(each.log, piece)
+        return [(each.log.history, max(each.indices) + 1) for each in builders.values()]
 
     def _take_at_once(self, decoded: Decoded) -> tuple[_Log, _Steps] | None:
         """A block with rows of one process, one after the other: nearly all are. A third of the time of row by row."""
@@ -226,7 +339,7 @@ class LogIndex:
         log = self._logs.get(key)
         if log is None:
             name = log_name(*key)
-            log = self._logs[key] = _Log(key, name, self.histories.history(name), self.options.wants(*key[1:]))
+            log = self._logs[key] = _Log(key, name, self._history(name), self.options.wants(*key[1:]))
         return log
 
     def _origin(self, run: str, system: str | None, process: str | None) -> History | None:
@@ -236,7 +349,7 @@ class LogIndex:
         key = (run, system, process)
         if key not in self._origins:
             outside = self.options.is_outside(system, process)
-            self._origins[key] = None if outside else self.histories.history(log_name(*key))
+            self._origins[key] = None if outside else self._history(log_name(*key))
         return self._origins[key]
 
     def _add(self, log: _Log, steps: _Steps) -> None:
@@ -251,18 +364,53 @@ class LogIndex:
     def _append(self, log: _Log, steps: _Steps) -> None:
         again = log.history.read - steps.piece.first
         if again:
-            self._tell(
-                f"rows that came twice in the log of {log.name} are left out, the first from {steps.piece.block.path}"
-            )
             if again >= len(steps.seqs):
+                if steps.piece.first >= log.history.first:
+                    self._tell(
+                        f"rows that came twice in the log of {log.name} are left out, from {steps.piece.block.path}"
+                    )
                 return
-            piece = Piece(steps.piece.block, log.history.read, steps.piece.places[again:])
-            rest = (steps.origins[again:], steps.seqs[again:], steps.selected[again:])
-            steps = _Steps(piece, *rest, steps.ended)
+            steps = steps.part(again, len(steps.seqs))
+        gap = self._gap_at(log.name, steps.piece.first, steps.piece.stop)
+        if gap is not None:  # a batch that is repeated: these rows were lost at that time
+            if gap.first > steps.piece.first:
+                self._append(log, steps.part(0, gap.first - steps.piece.first))
+            self._pass(log.history, gap.stop)
+            self._append(log, steps)
+            return
         log.last_path = steps.piece.block.path
         if log.wanted:
             log.pieces.append(steps.piece)
         self.histories.append(log.history, steps.origins, steps.seqs, bytes(steps.selected), ended=steps.ended)
+
+    def _gap_at(self, name: str, first: int, stop: int) -> Gap | None:
+        """Rows among these of which it is known that they are lost."""
+        if not self._gaps:
+            return None
+        return next((gap for gap in self._gaps if gap.log == name and first <= gap.first < stop), None)
+
+    def _pass_known_gaps(self) -> bool:
+        """Go on behind rows that were lost when the batch was planned; whether there were any."""
+        known = [gap for gap in self._gaps if self._history(gap.log).read == gap.first]
+        for gap in known:
+            self._pass(self._history(gap.log), gap.stop)
+        for log in self._logs.values() if known else ():
+            while log.ahead and log.ahead[0].piece.first <= log.history.read:
+                self._append(log, log.ahead.pop(0))
+        self.histories.advance()
+        return bool(known)
+
+    def _lose(self, history: History, stop: int, reason: str) -> None:
+        """Go on without the rows before an index."""
+        self._gaps.append(Gap(history.name, history.read, stop, reason))
+        self._pass(history, stop)
+
+    def _pass(self, history: History, stop: int) -> None:
+        lost = stop - history.read
+        if lost > LARGEST_HOLE:
+            what = f"rows {history.read} to {stop - 1} of {history.name} are missing"
+            raise TraceError("data loss", what, "that is more than can be skipped")
+        self.histories.append(history, [None] * lost, [0] * lost, bytes(lost))
 
     # What is missing
 
@@ -285,11 +433,8 @@ class LogIndex:
                     raise TraceError("data loss", what, "repair the log, or set the option failOnDataLoss to false")
                 self._tell(f"waiting: {what}")
             elif same_file or seen_before or self._frozen or certain:
-                if stop - first > LARGEST_HOLE:
-                    raise TraceError("data loss", what, "that is more than can be skipped")
                 self._tell(f"skipped: {what}")
-                lost = stop - first
-                self.histories.append(log.history, [None] * lost, [0] * lost, bytes(lost))
+                self._lose(log.history, stop, what)
                 self._add(log, log.ahead.pop(0))
                 skipped = True
         self.histories.advance()
@@ -333,22 +478,54 @@ class LogIndex:
 
     # Giving away
 
-    def forget(self, cut: Mapping[str, int]) -> None:
-        self.histories.forget(cut)
-        for log in self._logs.values():
-            done = bisect_right(log.pieces, cut.get(log.name, 0), key=lambda piece: piece.stop)
-            del log.pieces[:done]
+    def plan(self, limit: int | None) -> Offset:
+        """The end of the next batch: the base itself when there is nothing new."""
+        assert self.base is not None
+        cut = self.histories.cut(limit)
+        new = {name: count for name, count in cut.items() if count > self.histories.by_name[name].first}
+        if not new:
+            return self.base
+        gaps = [gap for gap in self._gaps if gap.first < cut.get(gap.log, 0)]
+        in_cut: Gaps = {}
+        for gap in gaps:
+            in_cut.setdefault(gap.log, []).append((gap.first, min(gap.stop, cut[gap.log])))
+        logs, finished = self._ended(cut) if self._journal.is_kept else (self._places(cut), {})
+        ranks = [self.histories.ranks(name, count - 1, count)[0] for name, count in new.items()]
+        id_of_cut = self.base.next_cut([sorted(new.items()), sorted(in_cut.items())], self.options.choice())
+        end = Offset(id_of_cut, self.base.rank + max(ranks) + 1, self._journal.is_kept, logs, in_cut)
+        self._journal.write(end.cut, finished, self._tail.changes(cut), [gap for gap in gaps if gap.reason])
+        return end
 
-    def slices(self, start: Mapping[str, int], end: Mapping[str, int]) -> Iterator[Slice]:
-        """Everything that was asked for between two cuts, log by log."""
+    def _places(self, cut: Mapping[str, int]) -> dict[str, Place]:
+        return {name: self.histories.by_name[name].place(count) for name, count in cut.items()}
+
+    def _ended(self, cut: Mapping[str, int]) -> tuple[dict[str, Place], dict[str, Place]]:
+        """What an offset names, and what the journal remembers instead: logs that have ended and are committed."""
+        places = self._places(cut)
+        ended = {}
+        for name in places:
+            history = self.histories.by_name[name]
+            if history.ended and history.first == history.read and not history.waiting:
+                ended[name] = places[name]
+        for name in ended:
+            del places[name], self.histories.by_name[name]
+        if ended:
+            self._logs = {key: log for key, log in self._logs.items() if log.name not in ended or log.ahead}
+            self._origins = {key: each for key, each in self._origins.items() if not each or each.name not in ended}
+        known = self._journal.finished
+        return places, {name: place for name, place in ended.items() if known.get(name) != place}
+
+    def slices(self, end: Offset) -> Iterator[Slice]:
+        """Everything that was asked for between the base and an offset, log by log."""
+        assert self.base is not None
         for log in sorted(self._logs.values(), key=lambda each: each.name):
-            begin, stop = start.get(log.name, 0), end.get(log.name, 0)
+            begin, stop = log.history.first, end.count(log.name)
             place = bisect_right(log.pieces, begin, key=lambda piece: piece.stop)
             for piece in log.pieces[place:]:
                 if piece.first >= stop:
                     break
                 first, last = max(piece.first, begin), min(piece.stop, stop)
-                ranks = self.histories.ranks(log.name, first, last)
+                ranks = np.array(self.histories.ranks(log.name, first, last), dtype=np.int64) + self.base.rank
                 places = piece.places[first - piece.first : last - piece.first]
                 yield Slice(piece.block, log.name, places, ranks.tobytes())
 

@@ -11,6 +11,7 @@
 | `maxRowsPerBatch` | at most so many rows in one micro-batch |
 | `rowsPerPartition` | about so many rows for one task, 50,000 by default |
 | `failOnDataLoss` | `true` (default): fail when rows of a log are lost for good; `false`: go on without them |
+| `checkpointLocation` | that of the query: a journal there keeps offsets small, and restarts from reading again |
 
 Filters choose rows, not causes: the cut is computed over all logs of the runs, whatever is left out of the rows.
 """
@@ -40,6 +41,7 @@ _KNOWN = (
     "maxRowsPerBatch",
     "rowsPerPartition",
     "failOnDataLoss",
+    "checkpointLocation",
 )
 
 
@@ -57,6 +59,12 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     max_rows: int | None
     rows_per_partition: int
     fail_on_data_loss: bool
+    checkpoint: str | None
+
+    def choice(self) -> str:
+        """Which rows are asked for, as text: streams that differ in it have different cuts."""
+        chosen = (self.events, self.roles, self.runs, self.systems, self.processes)
+        return repr([None if names is None else sorted(names) for names in chosen])
 
     def wants(self, system: str, process: str) -> bool:
         if self.systems is not None and system not in self.systems:
@@ -89,6 +97,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         max_rows=_number("maxRowsPerBatch", options.get("maxrowsperbatch")),
         rows_per_partition=_number("rowsPerPartition", options.get("rowsperpartition")) or ROWS_PER_PARTITION,
         fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
+        checkpoint=str(local_path(options["checkpointlocation"])) if options.get("checkpointlocation") else None,
     )
 
 
