@@ -23,7 +23,7 @@ from msgspec.structs import astuple
 from isthmus.pipeline.source.cut import Histories, History
 from isthmus.pipeline.source.files import Decoded, Tail
 from isthmus.pipeline.source.journal import Gap, Journal
-from isthmus.pipeline.source.offset import Gaps, Offset, Place
+from isthmus.pipeline.source.offset import Gaps, LogPlace, Offset
 from isthmus.pipeline.source.options import SourceOptions
 from isthmus.trace.rows import Stretch
 from isthmus.trace.schema import LAST_EVENTS, TraceError, printable
@@ -496,10 +496,10 @@ class LogIndex:
         self._journal.write(end.cut, finished, self._tail.changes(cut), [gap for gap in gaps if gap.reason])
         return end
 
-    def _places(self, cut: Mapping[str, int]) -> dict[str, Place]:
+    def _places(self, cut: Mapping[str, int]) -> dict[str, LogPlace]:
         return {name: self.histories.by_name[name].place(count) for name, count in cut.items()}
 
-    def _ended(self, cut: Mapping[str, int]) -> tuple[dict[str, Place], dict[str, Place]]:
+    def _ended(self, cut: Mapping[str, int]) -> tuple[dict[str, LogPlace], dict[str, LogPlace]]:
         """What an offset names, and what the journal remembers instead: logs that have ended and are committed."""
         places = self._places(cut)
         ended = {}

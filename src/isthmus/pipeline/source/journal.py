@@ -10,7 +10,6 @@ cut only: a restart takes the one that its offset names, whatever else was writt
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -18,7 +17,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from isthmus.pipeline.source.offset import Place
+from isthmus.pipeline.source.offset import LogPlace
+from isthmus.trace.places import Place, place, write_whole
 from isthmus.trace.schema import TraceError
 
 WHOLE_EVERY = 64
@@ -72,7 +72,7 @@ class Version(Struct, omit_defaults=True):
     """The version that this one adds to. "": none, it holds everything."""
     older: list[str] = []
     """Versions that nobody needs when the next whole one is written."""
-    finished: dict[str, Place] = {}
+    finished: dict[str, LogPlace] = {}
     files: dict[str, FileNote | None] = {}
     gaps: list[Gap] = []
 
@@ -81,8 +81,8 @@ class Journal:
     """The versions in one directory. Without a directory, nothing is kept."""
 
     def __init__(self, checkpoint: str | None) -> None:
-        self._directory = Path(checkpoint, _DIRECTORY) if checkpoint else None
-        self.finished: dict[str, Place] = {}
+        self._directory = place(checkpoint) / _DIRECTORY if checkpoint else None
+        self.finished: dict[str, LogPlace] = {}
         self.files: dict[str, FileNote] = {}
         self.gaps: list[Gap] = []
         self._cut = ""
@@ -95,24 +95,19 @@ class Journal:
 
     # Writing
 
-    def write(self, cut: str, finished: dict[str, Place], files: dict[str, FileNote | None], gaps: list[Gap]) -> None:
+    def write(self, cut: str, ended: dict[str, LogPlace], files: dict[str, FileNote | None], gaps: list[Gap]) -> None:
         """Make the version of a cut."""
         if self._directory is None:
             return
         gaps = gaps[: max(MOST_GAPS - len(self.gaps), 0)]
-        version = Version(self._cut, [], finished, files, gaps)
+        version = Version(self._cut, [], ended, files, gaps)
         self._take(version)
         if not self._cut or len(self._since_whole) >= WHOLE_EVERY:
             version = Version("", self._since_whole, self.finished, dict(self.files), self.gaps)
         path = self._path(cut)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            with open(temporary, "wb") as file:
-                file.write(msgspec.json.encode(version))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            write_whole(path, msgspec.json.encode(version))
             if not version.before:
                 for each in self._older:
                     self._path(each).unlink(missing_ok=True)
@@ -167,10 +162,11 @@ class Journal:
 
     def newest(self) -> str:
         """The cut that was planned last, as far as files tell. "": none."""
-        names = [path.stem for path in self._directory.glob("[0-9]*.json")] if self._directory else []
-        return max(names, default="")
+        if self._directory is None or not self._directory.is_dir():
+            return ""
+        return max((each.stem for each in self._directory.iterdir() if each.suffix == ".json"), default="")
 
-    def _path(self, cut: str) -> Path:
+    def _path(self, cut: str) -> Place:
         assert self._directory is not None
         return self._directory / f"{cut}.json"
 

@@ -20,7 +20,7 @@ import msgspec
 
 from isthmus.trace.schema import TraceError
 
-Place: TypeAlias = tuple[int, int, int]
+LogPlace: TypeAlias = tuple[int, int, int]
 """Of a log: how many rows, the greatest number of a message sent in them, and 1 if the last says that none follows."""
 Gaps: TypeAlias = dict[str, list[tuple[int, int]]]
 """Log to stretches of rows that are lost: the index of the first, and of the first one behind."""
@@ -30,7 +30,7 @@ class Offset(NamedTuple):
     cut: str
     rank: int
     kept: bool
-    logs: dict[str, Place]
+    logs: dict[str, LogPlace]
     gaps: Gaps
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ BEGINNING = Offset("", 0, False, {}, {})
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
     cut: Annotated[str, msgspec.Meta(pattern=r"^\d{10}-[0-9a-f]{12}$")]
     rank: int
-    logs: dict[str, Place]
+    logs: dict[str, LogPlace]
     kept: bool = False
     gaps: Gaps = {}
 

@@ -2,7 +2,7 @@
 
 | option | meaning |
 |---|---|
-| `path` | a directory (or file) of logs, as a path, not an address; several as a JSON list of strings |
+| `path` | a directory (or file) of logs, as a path or address; several as a JSON list of strings |
 | `events` | which events become rows: `deliver` by default; `send` gives every message once; `*` for all |
 | `roles` | `app` by default; `gateway`; `*` |
 | `runs`, `systems`, `processes` | only rows of these; a process is `system/process`, or `process` in every system |
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from isthmus.trace.files import local_path
+from isthmus.trace.places import place
 from isthmus.trace.schema import EVENTS, TraceError
 
 ROWS_PER_PARTITION = 50_000
@@ -86,7 +86,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if not paths:
         raise _refused("path", "no path given", "use .load(DIRECTORY), or option path with a JSON list of directories")
     return SourceOptions(
-        paths=tuple(str(local_path(path)) for path in paths),
+        paths=tuple(str(place(path)) for path in paths),
         events=_some_of("events", options.get("events", "deliver"), EVENTS),
         roles=_some_of("roles", options.get("roles", "app"), _ROLES),
         runs=_names(options.get("runs")),
@@ -97,7 +97,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         max_rows=_number("maxRowsPerBatch", options.get("maxrowsperbatch")),
         rows_per_partition=_number("rowsPerPartition", options.get("rowsperpartition")) or ROWS_PER_PARTITION,
         fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
-        checkpoint=str(local_path(options["checkpointlocation"])) if options.get("checkpointlocation") else None,
+        checkpoint=str(place(options["checkpointlocation"])) if options.get("checkpointlocation") else None,
     )
 
 
