@@ -104,6 +104,19 @@ def test_a_log_that_was_compressed_half_read_goes_on_at_the_same_row(tmp_path: P
     assert query.ids() == []
 
 
+@pytest.mark.parametrize("deed", [compress, lambda path: path.rename(path.parent / "b" / path.name)])
+def test_a_query_that_ends_by_itself_finds_files_that_were_rotated_before_it_began(tmp_path: Path, deed: Any) -> None:
+    write(tmp_path / "logs", [*SHOP, *WAREHOUSE])
+    query = Query(tmp_path / "logs", **kept(tmp_path / "checkpoint"))
+    assert len(query.ids(4)) == 4
+    (tmp_path / "logs/b").mkdir()
+    for path in list((tmp_path / "logs").glob("*.jsonl")):
+        deed(path)
+    query.available_now = True
+    query.restart()
+    assert len(query.ids()) == 6
+
+
 def test_a_log_whose_copy_is_being_compressed_is_read_once(tmp_path: Path) -> None:
     """A tool writes x.jsonl.gz beside x.jsonl, and deletes that when it is done."""
     write(tmp_path, SHOP[:3])

@@ -34,7 +34,7 @@ from isthmus.pipeline.source.log import DeliveryLog
 from isthmus.pipeline.source.tables import MARKS, CutTables
 from isthmus.trace.schema import TraceError
 
-ORDERS_PER_ROUND = 25
+ORDERS_PER_ROUND = 15
 PATIENCE = 240.0 * SLOWNESS
 """Seconds for one thing to happen."""
 TABLES = {"orders": "payload LIKE '%order%'", "shipments": "payload LIKE '%shipment%'"}
@@ -240,7 +240,7 @@ def child(directory: Path, moment: str) -> None:
     register(spark)
     checkpoint = str(lake / "checkpoint")
     reader = spark.readStream.format("isthmus").option("events", "send").option("failOnDataLoss", "false")
-    reader = reader.option("checkpointLocation", checkpoint).option("maxRowsPerBatch", 60)
+    reader = reader.option("checkpointLocation", checkpoint).option("maxRowsPerBatch", 40)
     rows = reader.schema("id string, payload string, rank long, cut string").load(str(directory / "logs"))
     tables = CutTables(spark, str(lake), TABLES, between)
     writer = rows.writeStream.foreachBatch(tables.take).option("checkpointLocation", checkpoint)

@@ -169,11 +169,11 @@ class LogFile:
     `settled <= position <= end`: all rows before `settled` are committed, those before `position` were read.
     """
 
-    def __init__(self, path: str, stamp: Stamp, limit: int | None = None) -> None:
+    def __init__(self, path: str, stamp: Stamp) -> None:
         self.path = path
         self.plain = plain_name(path)
         self.stamp = stamp
-        self.limit = limit
+        self.limit: int | None = None
         """Nothing behind this byte is read, whatever is there."""
         self.position = 0
         self.settled = 0
@@ -388,15 +388,17 @@ class Tail:
         """Go on where a journal was; with `again`, before its cut."""
         for plain, note in notes.items():
             self._put(LogFile.restored(plain, note, again))
-            if self._limits is not None:
-                self._files[plain].limit = self._limits.get(plain, note.after)
 
     def freeze(self) -> None:
         """What is not there now will never be read."""
-        found = listing(self._paths)
-        self._limits = {plain: stamp[0] for plain, (_, stamp) in found.items()}
-        for plain, file in self._files.items():
-            file.limit = self._limits.get(plain, file.position)
+        self._limits = {path: stamp[0] for path, stamp in listing(self._paths).values()}
+        for file in self._files.values():
+            self._limit(file)
+
+    def _limit(self, file: LogFile) -> None:
+        """Where reading ends for good. A file that was moved or compressed since then keeps its limit."""
+        if self._limits is not None and file.path in self._limits:
+            file.limit = None if file.is_compressed else self._limits[file.path]
 
     def look(self) -> None:
         """See which files there are now, and how long they are."""
@@ -413,9 +415,9 @@ class Tail:
             path, stamp = found[plain]
             new = self._moved_to(path, stamp, gone) if gone else None
             if new is None:
-                if self._limits is not None and plain not in self._limits:
+                if self._limits is not None and path not in self._limits:
                     continue
-                new = LogFile(path, stamp, self._limits[plain] if self._limits is not None and path == plain else None)
+                new = LogFile(path, stamp)
                 new.see_head()
                 new.is_unsure = self._unsure
             self._put(new)
@@ -427,6 +429,7 @@ class Tail:
                 self.losses.append(Loss(file.path, missing, True))
         for file in self._files.values():
             file.looked_at()
+            self._limit(file)
         self._unsure = False
 
     def _moved_to(self, path: str, stamp: Stamp, gone: list[LogFile]) -> LogFile | None:
