@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.freeze import freeze
-from isthmus.core.ids import LIFE, first_of, incarnation_of
+from isthmus.core.ids import LIFE, incarnation_of, slot_of
 from isthmus.core.marks import EVERYTHING, SlotMarks
 
 INCARNATIONS = (0, 1, 2, 5, LIFE, LIFE + 1)
@@ -27,7 +27,7 @@ def deliveries(draw: st.DrawFn) -> list[Message]:
     """Messages as they are delivered: of one slot in one life, those of a process before those of its successor."""
     streams: dict[int, list[Message]] = {}
     for origin, count in sorted(draw(counts).items()):
-        streams.setdefault(first_of(origin), []).extend((origin, seq) for seq in range(1, count + 1))
+        streams.setdefault(slot_of(origin), []).extend((origin, seq) for seq in range(1, count + 1))
     order = draw(st.permutations([stream for stream, messages in streams.items() for _ in messages]))
     return [streams[stream].pop(0) for stream in order]
 
@@ -49,7 +49,7 @@ def same(one: SlotMarks, other: SlotMarks) -> bool:
 
 
 def followers(origin: int) -> Iterator[int]:
-    return (each for each in ORIGINS if first_of(each) == first_of(origin) and each > origin)
+    return (each for each in ORIGINS if slot_of(each) == slot_of(origin) and each > origin)
 
 
 @given(deliveries(), st.data())
@@ -67,7 +67,7 @@ def test_whatever_is_asked_of_them_is_answered_as_if_nothing_was_forgotten(
         assert marks.get(origin, -1) == (EVERYTHING if over else everything.get(origin, -1))
     assert marks.total() == sum(everything.values())
     assert marks.at(ORIGINS) == {origin: marks.get(origin) for origin in ORIGINS if marks.get(origin, -1) >= 0}
-    assert len(marks.counted()) <= 2 * len(set(map(first_of, ORIGINS)))
+    assert len(marks.counted()) <= 2 * len(set(map(slot_of, ORIGINS)))
 
 
 @given(deliveries(), st.data())
@@ -100,7 +100,7 @@ def test_who_comes_late_and_is_told_knows_what_everybody_knows(messages: list[Me
 @given(deliveries(), st.data())
 def test_of_several_accounts_the_furthest_one_counts_of_each_slot(messages: list[Message], data: st.DataObject) -> None:
     """Accounts of one history, each up to some message of each slot, in any order."""
-    streams = sorted(set(map(first_of, ORIGINS)))
+    streams = sorted(set(map(slot_of, ORIGINS)))
     accounts = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(streams, st.integers(0, 12))), max_size=3))
     furthest = {stream: max((account[stream] for account in accounts), default=0) for stream in streams}
     merged = SlotMarks()
@@ -112,8 +112,8 @@ def test_of_several_accounts_the_furthest_one_counts_of_each_slot(messages: list
 def shortened(messages: list[Message], lengths: dict[int, int]) -> Iterator[Message]:
     seen = dict.fromkeys(lengths, 0)
     for origin, seq in messages:
-        seen[first_of(origin)] += 1
-        if seen[first_of(origin)] <= lengths[first_of(origin)]:
+        seen[slot_of(origin)] += 1
+        if seen[slot_of(origin)] <= lengths[slot_of(origin)]:
             yield origin, seq
 
 
@@ -131,10 +131,23 @@ def test_the_mark_of_a_successor_is_later_than_any_of_its_predecessor() -> None:
     assert SlotMarks().of(P1_LATER) == (P1, 0)
 
 
-def test_lives_of_a_whole_system_are_apart() -> None:
-    """What is replayed of a former life may come after the first messages of the next."""
-    marks = raised([(P1_IN_ITS_NEXT_LIFE, 1), (P1, 1), (P1_IN_ITS_NEXT_LIFE, 2), (P1, 2)])
-    assert marks.items() == [(P1, 2), (P1_IN_ITS_NEXT_LIFE, 2)]
+def test_a_later_life_of_a_whole_system_follows_the_one_before() -> None:
+    marks = raised([(P1, 1), (P1_AGAIN, 3), (P1_IN_ITS_NEXT_LIFE, 2)])
+    assert marks.get(P1_AGAIN) == EVERYTHING
+    assert marks.counted() == [(P1, 4), (P1_IN_ITS_NEXT_LIFE, 2)], "one slot, however many lives"
+
+
+@given(deliveries(), st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
+def test_who_follows_others_that_came_late_counts_what_they_did(
+    messages: list[Message], first: int, second: int, overlap: int
+) -> None:
+    """One came at `first`, another at `second` and was told by the one; then both are told what lay before."""
+    early = raised(messages[first:], SlotMarks(late=True))
+    came = raised(messages[first + second :], SlotMarks(late=True))
+    came.follow(raised(messages[first : first + second + overlap], SlotMarks(late=True)).since())
+    assert came.since() == early.since()
+    came.go_on_from(raised(messages[:first]).counted())
+    assert same(came, raised(messages))
 
 
 def test_a_copy_is_one_of_its_own() -> None:

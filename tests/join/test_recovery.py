@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.ids import ProcessId
+from isthmus.core.ids import LIFE, ProcessId, incarnation_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Opened, Segment
 from isthmus.join.recovery import DoneMarks, Recovered, Replay, merge
@@ -98,6 +98,42 @@ def test_the_next_gateway_goes_on_where_the_first_one_died() -> None:
     assert spelled(second.due([G2])) == "2.1 1.2"
     second.delivered(marks("2.1 1.2"))
     assert second.over
+
+
+def test_what_former_lives_left_is_settled_when_everybody_has_the_last_of_it() -> None:
+    replay = Replay(G2, Recovered({}, tuple(segments("1.1 2.1 | 1.2"))))
+    replay.delivered(marks("1.1 2.1"), G1, 1)
+    replay.have_settled(G1, 1)
+    assert not replay.settled, "there is more to come"
+    replay.delivered(marks("1.2"), G1, 2)
+    replay.have_settled(G2, 9)
+    assert not replay.settled
+    replay.have_settled(G1, 2)
+    assert replay.settled
+
+
+def test_it_is_settled_too_when_everybody_is_in_a_view_behind_it() -> None:
+    replay = Replay(G2, Recovered({}, tuple(segments("1.1"))))
+    replay.delivered(marks("1.1"), G1, 1)
+    replay.all_have_arrived()
+    assert not replay.settled, "in a view in which some may lack it"
+    replay.view()
+    replay.all_have_arrived()
+    assert replay.settled
+
+
+def test_one_that_comes_replays_what_its_system_has_not_delivered() -> None:
+    replay = Replay(G2, Recovered({}, tuple(segments("1.1 2.1 | 1.2"))))
+    replay.was_delivered(SlotMarks([(1, 1), (incarnation_of(2, LIFE), 4)]))
+    assert spelled(replay.due([G2])) == "1.2", "of 2 everything is over: somebody is there in a later life"
+
+
+def test_nothing_is_left_for_one_that_comes_when_all_is_replayed() -> None:
+    replay = Replay(G2, Recovered({}, tuple(segments("1.1"))))
+    replay.was_delivered(SlotMarks([(1, 1)]))
+    assert replay.over
+    replay.all_have_arrived()
+    assert replay.settled
 
 
 def nothing_onward(origin: ProcessId) -> list[SlotMarks]:

@@ -24,7 +24,7 @@ MENDED = (
 )
 
 QUORUM = Hole("a.toml", (1, 2), ("agreement", "stuck"), "lost-quorum", "It stands still.")
-KEEPER = Hole("b.toml", (1, 2), ("stable",), "last-keeper", "It forgets.")
+LINK = Hole("b.toml", (1, 2), ("stable",), "last-link", "It forgets.")
 
 
 @pytest.mark.parametrize("hole", HOLES.entries, ids=lambda hole: f"{Path(hole.topology).stem} {hole.cause}")
@@ -70,8 +70,8 @@ def test_every_cause_has_an_entry_and_every_entry_a_reason() -> None:
     ("failed", "causes", "cause"),
     [
         (("stuck",), ["lost-quorum"], "lost-quorum"),
-        (("agreement", "stuck"), ["last-keeper", "lost-quorum"], "lost-quorum"),
-        (("agreement", "stable"), ["lost-quorum", "last-keeper"], "lost-quorum"),
+        (("agreement", "stuck"), ["last-link", "lost-quorum"], "lost-quorum"),
+        (("agreement", "stable"), ["lost-quorum", "last-link"], "lost-quorum"),
         (("stable",), ["lost-quorum"], None),
         (("stuck", "causal"), ["lost-quorum"], None),
         (("stuck",), [], None),
@@ -82,7 +82,7 @@ def test_every_cause_has_an_entry_and_every_entry_a_reason() -> None:
 def test_a_run_is_known_if_its_causes_allow_all_that_is_wrong_with_it(
     failed: tuple[str, ...], causes: list[str], cause: str | None
 ) -> None:
-    assert Holes((QUORUM, KEEPER)).explain(failed, causes) == cause
+    assert Holes((QUORUM, LINK)).explain(failed, causes) == cause
 
 
 ENTRY = '[[hole]]\ntopology = "a.toml"\nseeds = [1, 2]\nproperties = ["stuck"]\ncause = "lost-quorum"\nreason = "So."\n'

@@ -150,3 +150,54 @@ def test_who_has_been_told_tells_others() -> None:
     told(knows, comes, {0: 1})
     told(comes, third, {0: 1})
     assert (held(third), dict(third.marks_before)) == ([(0, 1)], {0: 1})
+
+
+# Later lives of a system that keeps a journal: what former ones were done with only those know who read it
+
+
+def founder(later: bool = True) -> Past:
+    past = Past([SEAT], complete=True, later=later)
+    past.enter_view()
+    return past
+
+
+def test_a_founder_of_a_later_life_asks_for_what_former_ones_were_done_with() -> None:
+    keeper, process = founder(), founder()
+    assert (keeper.awaits_former, process.awaits_former) == (True, True)
+    assert process.ask(1, [GATEWAY], {}) == (GATEWAY, AskPast(1, 0, whole=True))
+    keeper.former_are_over({0: 5, 1: 7})
+    process.delivered([batch(0, 8, origin=1 << 16)])
+    assert process.hear(GATEWAY, keeper.tell(AskPast(1, 0, whole=True), {}), {})
+    assert not process.awaits_former
+    assert process.marks.counted() == [(0, 5), (1, 7), (1 << 16, 8)]
+
+
+def test_who_keeps_no_journal_tells_what_this_life_delivered_when_no_keeper_is_left() -> None:
+    process, comes = founder(), Past([SEAT], complete=False, later=True)
+    process.delivered([batch(GATEWAY, 1, origin=0), batch(GATEWAY, 2, origin=1 << 16)])
+    process.enter_view()
+    comes.enter_view()
+    assert told(process, comes, {GATEWAY: 2}) == 1
+    assert held(comes) == held(process)
+    assert comes.counted_before({0: 1}) == [(0, 1), (1 << 16, 2)], "what it has read counts, and what it was told"
+    comes.former_are_over({0: 1})
+    assert comes.marks.counted() == [(0, 1), (1 << 16, 2)]
+    assert process.hear(GATEWAY, comes.tell(AskPast(1, 0, whole=True), {}), {}), "and others have it from there"
+    assert process.marks.counted() == comes.marks.counted()
+
+
+def test_who_comes_to_a_later_life_and_reads_no_journal_counts_with_those_that_were_there() -> None:
+    process, comes, keeper = founder(), Past([SEAT], complete=False, later=True), founder()
+    for each in (process, keeper):
+        each.delivered([batch(GATEWAY, 3, origin=0)])
+        each.enter_view()
+    comes.enter_view()
+    told(process, comes, {GATEWAY: 3})
+    assert comes.awaits_former
+    keeper.former_are_over({0: 2})
+    assert comes.hear(GATEWAY, keeper.tell(AskPast(1, 0, whole=True), {}), {})
+    assert comes.marks.counted() == [(0, 3)]
+
+
+def test_a_first_life_awaits_nothing() -> None:
+    assert not founder(later=False).awaits_former

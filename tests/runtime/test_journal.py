@@ -9,9 +9,11 @@ from zlib import crc32
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from isthmus.core.message import Batch
 from isthmus.core.segment import Segment
+from isthmus.join.recovery import Recovered
 from isthmus.runtime import journal as journal_module
 from isthmus.runtime.journal import VERSION, Head, Journal, JournalUnusable, begin_life, read_former
 
@@ -68,6 +70,35 @@ def test_the_life_that_is_running_is_not_the_past(tmp_path: Path, keep: Callable
     keep(head(life=1)).store([batch((1, 1))])
     assert ids(tmp_path, life=1) == []
     assert ids(tmp_path, life=2) == [(1, 1)]
+
+
+def test_who_comes_later_in_a_life_learns_what_those_before_it_were_done_with(
+    tmp_path: Path, keep: Callable[..., Journal]
+) -> None:
+    keep(done={1: 3}).store([batch((1, 4))])
+    began = read_former(tmp_path, 1, "r", "madrid")
+    heir = keep(structs.replace(head(life=1), former=sorted(began.done.items())), began.done)
+    assert read_former(tmp_path, 1, "r", "madrid") == began
+    heir.store([batch((1, 4))])
+    heir.note({1: 4})
+    heir.forget_former()
+    assert read_former(tmp_path, 1, "r", "madrid") == Recovered({1: 3}, ()), "not what is done since"
+    assert read_former(tmp_path, 2, "r", "madrid") == Recovered({1: 4}, ())
+
+
+def test_a_volume_that_is_removed_while_others_are_read_is_not_missed(
+    tmp_path: Path, keep: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep().store([batch((1, 1))])
+    keep(head("g2", life=1)).store([batch((1, 1))])
+    read_bytes = Path.read_bytes
+
+    def removed_before(path: Path) -> bytes:
+        path.unlink()
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", removed_before)
+    assert ids(tmp_path) == []
 
 
 def test_who_came_first_comes_first(tmp_path: Path, keep: Callable[..., Journal]) -> None:

@@ -21,7 +21,7 @@ from isthmus.core.wire.clusters import Hop
 from isthmus.core.wire.join import Block
 from isthmus.core.wire.pdu import Pdu
 
-VERSION = 4
+VERSION = 5
 MAX_FRAME = 32 << 20
 """Bytes of one frame after its length. Senders split batches long before (`BatchLimits`)."""
 

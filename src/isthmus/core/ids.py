@@ -49,11 +49,6 @@ def life_of(process: ProcessId) -> int:
     return (process >> SLOT_BITS) // LIFE
 
 
-def first_of(process: ProcessId) -> ProcessId:
-    """The first id of the slot of a process, in the same life of its system."""
-    return process - ((process >> SLOT_BITS) % LIFE << SLOT_BITS)
-
-
 class MessageId(NamedTuple):
     """Stamped once by the origin, carried everywhere: (origin process, sequence number from 1)."""
 

@@ -2,8 +2,8 @@
 
 Every origin's messages come in order and without gaps, so "everything up to here" is one number per origin. A process
 that comes back is a new origin; but all that is ever delivered of the one before it is delivered before anything of
-its own, everywhere (docs/design/group.md, "State that ends"). So the origins of one slot, in one life of its system,
-are one **stream**, and the mark of the latest of them says all: whatever the others sent lies before it.
+its own, everywhere (docs/design/group.md, "State that ends"). So the origins of one slot are one **stream**, and the
+mark of the latest of them says all: whatever the others sent lies before it.
 
 Joins also count messages. So marks remember of each stream how many messages its former origins had, all together, and
 their total is the same as if there was a mark for every origin there ever was. Written down (`counted`), that number
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from isthmus.core.ids import ProcessId, first_of
+from isthmus.core.ids import ProcessId, slot_of
 
 EVERYTHING = 1 << 62
 """The mark of an origin that is over: no message of it lies beyond."""
@@ -24,8 +24,8 @@ EVERYTHING = 1 << 62
 class SlotMarks:
     """`_latest` is, of each stream, its latest origin and the mark of that; `_over` what former origins had, together.
 
-    Streams are known by their first id. Marks of somebody who came `late` do not know what lies before them: until they
-    are told (`go_on_from`), `_since` holds them origin by origin.
+    Streams are known by their slot, which is their first id. Marks of somebody who came `late` do not know what lies
+    before them: until they are told (`go_on_from`), `_since` holds them origin by origin.
     """
 
     __slots__ = ("_latest", "_over", "_since")
@@ -41,12 +41,12 @@ class SlotMarks:
 
     def of(self, origin: ProcessId) -> tuple[ProcessId, int]:
         """The mark of a stream: its latest origin, and how far that one has come. Of two, the later one is greater."""
-        stream = first_of(origin)
+        stream = slot_of(origin)
         return self._latest.get(stream, (stream, 0))
 
     def get(self, origin: ProcessId, default: int = 0) -> int:
         """Up to which number everything of an origin lies before these marks."""
-        mark = self._latest.get(first_of(origin))
+        mark = self._latest.get(slot_of(origin))
         if mark is None or origin > mark[0]:
             return default
         return mark[1] if origin == mark[0] else EVERYTHING
@@ -78,7 +78,7 @@ class SlotMarks:
 
     def raise_to(self, origin: ProcessId, seq: int) -> bool:
         """Everything of an origin up to this number is known now. Old news is harmless. Says whether it was news."""
-        stream = first_of(origin)
+        stream = slot_of(origin)
         latest, before = self._latest.get(stream, (origin, -1))
         if (origin, seq) <= (latest, before):
             return False
@@ -102,6 +102,17 @@ class SlotMarks:
         whole = SlotMarks(counted)
         whole.update(own)
         self._latest, self._over, self._since = whole._latest, whole._over, None
+
+    def since(self) -> list[tuple[ProcessId, int]]:
+        """The marks of somebody who came late and has not been told, origin by origin."""
+        return sorted((self._since or {}).items())
+
+    def follow(self, since: Iterable[tuple[ProcessId, int]]) -> None:
+        """What others counted who know no more than we of what lies before, but were there sooner."""
+        own, self._since = self._since or {}, {}
+        self.clear()
+        self.update(dict(since))
+        self.update(own)
 
     def merge(self, counted: Iterable[tuple[ProcessId, int]]) -> None:
         """What somebody else knows who was there from the beginning: of each stream, whoever is further is right."""

@@ -96,7 +96,7 @@ class JoinGateway(ABC):
         for join, export in self.exports.items():
             export.colleagues = self._colleagues()
             if joining:
-                self.imports[join].comes_late()
+                self.imports[join].comes_late(recovered)
                 continue
             export.start(_fellows(export.plan, self.actors))
             self.imports[join].start(export.fellows)

@@ -94,7 +94,7 @@ class GroupGateway(JoinGateway):
             # Joins have to know when what they brought in is settled; of all else only a journal has.
             self._unsettled.setdefault(stream, Unsettled()).add(batch)
         if self._replay is not None:
-            self._replay.delivered(batch.segment.marks)
+            self._replay.delivered(batch.segment.marks, batch.sender, batch.number)
         self.delivered(batch.segment, now, out)
         self._await(self._unconfirmed, (batch,))
         self._confirm(slot_of(batch.sender), out)
@@ -125,6 +125,8 @@ class GroupGateway(JoinGateway):
         out.confirms.extend(levels.items())
 
     def settled_batches(self, sender: ProcessId, number: int, now: Nanos, out: Outbox) -> None:
+        if self._replay is not None:
+            self._replay.have_settled(sender, number)
         unsettled = self._unsettled.get(self._stream_of(sender))
         risen = unsettled.settle(sender, number) if unsettled is not None else None
         if risen:
@@ -138,6 +140,8 @@ class GroupGateway(JoinGateway):
         company = Company(term_of(life_of(self.id), view.number), self._acting_among(view.members))
         for unsettled in self._unsettled.values():
             unsettled.forget_departed()
+        if self._replay is not None and self.is_caught_up:
+            self._replay.view()
         self._play_on(company.actors, out)
         self.acting(company, now, out)
 
@@ -161,6 +165,8 @@ class GroupGateway(JoinGateway):
         self._base, self._before = {}, dict(marks)
         if self._done is not None:
             self._done.go_on_from(marks)
+        if self._replay is not None:
+            self._replay.was_delivered(SlotMarks(marks.items()))
         self.take_over(marks, [batch.segment for batch in batches], now, out)
         for slot in past:
             self._confirm(slot, out)
@@ -171,6 +177,8 @@ class GroupGateway(JoinGateway):
         Nobody will tell one that has come that what was delivered before its time has settled, and whoever could have
         told the sending side may be gone. But now everybody has it.
         """
+        if self._replay is not None:
+            self._replay.all_have_arrived()
         before, self._before = self._before, {}
         self.settled(before, out)
 
@@ -182,13 +190,18 @@ class GroupGateway(JoinGateway):
 
     def _play_on(self, actors: Sequence[ProcessId], out: Outbox) -> None:
         """After a restart of the whole site: broadcast what it had not finished before, if that falls to us."""
-        if self._replay is not None:
+        if self._replay is not None and self.is_caught_up:
             out.relays.extend(self._replay.due(actors))
 
     @property
     def is_replayed(self) -> bool:
         """Whether everything that the site had not finished before its restart has been delivered here."""
         return self._replay is None or self._replay.over
+
+    @property
+    def former_are_over(self) -> bool:
+        """Whether everybody in the own system has delivered what its former lives left."""
+        return self.is_caught_up and (self._replay is None or self._replay.settled)
 
     def done(self) -> dict[ProcessId, int]:
         """Per origin, the last message that everybody here has finished with and every join has confirmed.

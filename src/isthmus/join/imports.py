@@ -97,8 +97,9 @@ class Import(Half):
         """Whether one of those who broadcast what this epoch brings is gone, with what it held."""
         return any(member not in self.fellows for member in self.company)
 
-    def comes_late(self) -> None:
+    def comes_late(self, recovered: Recovered) -> None:
         """This gateway comes when the join runs already: blocks wait until it knows the past and an epoch begins."""
+        self._await_replay(recovered)
         self._knows_the_past = False
         self.last_delivered = SlotMarks(late=True)
         self.epoch = self.frozen_for = self._asked_for = NO_EPOCH
@@ -111,9 +112,13 @@ class Import(Half):
         self.total = self.last_delivered.total()
         self.last_finished.update(done)
         self.last_confirmed.update(done)
-        self.last_broadcast.update(
-            {origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported}
-        )
+        self._await_replay(recovered)
+
+    def _await_replay(self, recovered: Recovered) -> None:
+        """Begin no epoch before what is replayed has been delivered here, as if we had broadcast it."""
+        imported = self.plan.imported
+        last = {origin: seq for origin, seq in recovered.last().items() if slot_of(origin) in imported}
+        self.last_broadcast.update(last)
 
     def comes_in(self, origin: ProcessId) -> bool:
         """Whether the messages of an origin come in by this join."""

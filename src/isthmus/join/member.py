@@ -104,9 +104,8 @@ class GatewayMember:
         self.fellow_channels = PeerChannels(WORDS, group.settings.retry_after)
         self.block_channels = PeerChannels(BLOCKS, group.settings.retry_after)
         self._complete = 0
-        if group.newcomers is not None and group.newcomers.past is not None:
-            # Those who come later have to know it too, and nobody delivers it again.
-            group.newcomers.past.marks.update(gateway.done_before)
+        if group.newcomers is not None:
+            self._tell_of_former_lives(group.newcomers)
 
     @property
     def id(self) -> ProcessId:
@@ -239,11 +238,18 @@ class GatewayMember:
         if not gateway.is_caught_up and past is None and gateway.has_come:
             gateway.take_over_batches({}, (), now, out)
         elif not gateway.is_caught_up and past is not None and past.complete:
-            gateway.take_over_batches(dict(past.marks_before), past.inherited, now, out)
+            gateway.take_over_batches(dict(past.counted_before(gateway.done_before)), past.inherited, now, out)
+        self._tell_of_former_lives(newcomers)
         view = self.group.view.number
         if view > self._complete and newcomers.all_have_arrived and gateway.is_caught_up:
             self._complete = view
             gateway.all_have_arrived(now, out)
+
+    def _tell_of_former_lives(self, newcomers: Newcomers) -> None:
+        """From now on everybody may know what former lives were done with, and go on from there."""
+        past = newcomers.past
+        if past is not None and past.awaits_former and past.complete and self.gateway.former_are_over:
+            past.former_are_over(self.gateway.done_before)
 
     # The cold path
 

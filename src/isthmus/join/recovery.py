@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from isthmus.core.ids import ProcessId, first_of
+from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Segment
 
@@ -54,22 +54,49 @@ def merge(journals: Iterable[tuple[Mapping[ProcessId, int], Sequence[Segment]]])
 
 
 class Replay:
-    """Broadcasts the rest of a former life, once."""
+    """Broadcasts the rest of a former life, once.
+
+    `settled` says that every member has delivered all of it: nothing of the new life is sent before. `_last` is the
+    batch with which it was complete here.
+    """
 
     def __init__(self, owner: ProcessId, recovered: Recovered) -> None:
         self._owner = owner
         self._left = list(recovered.segments)
         self._begun = False
+        self._last: tuple[ProcessId, int] | None = None
+        self._before_view = False
+        self.settled = not self._left
 
     @property
     def over(self) -> bool:
         """Whether everything has been delivered again here, so that every gateway with a journal holds it."""
         return not self._left
 
-    def delivered(self, marks: Marks) -> None:
+    def delivered(self, marks: Marks, sender: ProcessId = 0, number: int = 0) -> None:
         """What is delivered need not be broadcast by whoever comes after us. Each origin's messages come in order."""
         if self._left:
             self._left = [rest for each in self._left if (rest := each.beyond(marks))]
+            self._last = (sender, number)
+
+    def was_delivered(self, marks: SlotMarks) -> None:
+        """The same of what lies before the first view of one that comes."""
+        if self._left:
+            self.delivered({origin: seq for each in self._left for origin, seq in marks.at(each.marks).items()})
+            self._before_view = self.over
+
+    def have_settled(self, sender: ProcessId, number: int) -> None:
+        """Every member has finished with this batch of a sender, and all before it."""
+        if self.over and self._last is not None and self._last[0] == sender and self._last[1] <= number:
+            self.settled = True
+
+    def view(self) -> None:
+        """A view begins, and everything that was delivered here lies before it."""
+        self._before_view = self.over
+
+    def all_have_arrived(self) -> None:
+        """Every member has delivered what lies before the present view."""
+        self.settled = self.settled or self._before_view
 
     def due(self, actors: Sequence[ProcessId]) -> Sequence[Segment]:
         """What this process is to broadcast now: everything that is left, if it is its turn and it has not begun."""
@@ -89,7 +116,7 @@ class DoneMarks:
 
     def __init__(self, done: Mapping[ProcessId, int]) -> None:
         self._done = SlotMarks(done.items())
-        self._known = set(map(first_of, done))
+        self._known = set(map(slot_of, done))
         self._finished: dict[ProcessId, int] = {}
 
     def settled(self, marks: Marks) -> None:
@@ -102,9 +129,9 @@ class DoneMarks:
             level = min([seq, *(confirmed.get(origin) for confirmed in onward(origin))])
             if level > self._done.get(origin):
                 self._done.raise_to(origin, level)
-                self._known.add(first_of(origin))
+                self._known.add(slot_of(origin))
         self._finished = {origin: seq for origin, seq in self._finished.items() if seq > self._done.get(origin)}
-        return {origin: seq for origin, seq in self._done.counted() if first_of(origin) in self._known}
+        return {origin: seq for origin, seq in self._done.counted() if slot_of(origin) in self._known}
 
     def go_on_from(self, counted: Mapping[ProcessId, int]) -> None:
         """What was delivered before this gateway came. What of it is done others know; it counts all the same."""

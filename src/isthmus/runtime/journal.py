@@ -38,9 +38,13 @@ from isthmus.runtime.problems import RuntimeProblem
 log = logging.getLogger(__name__)
 
 VOLUME_BYTES = 8 << 20
-VERSION = 3
+VERSION = 4
 _RECORD = struct.Struct(">II")
 _VOLUME = re.compile(r"(?P<gateway>.+)\.(?P<life>\d{1,9})\.(?P<number>\d{6,12})\.journal")
+
+
+Marks: TypeAlias = Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+"""As `SlotMarks.counted` has it."""
 
 
 class _Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -48,7 +52,11 @@ class _Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, g
 
 
 class Head(_Entry, frozen=True, tag="head"):
-    """Whose volume this is. `since` is the view that the gateway came with: it holds nothing from before."""
+    """Whose volume this is. `since` is the view that the gateway came with: it holds nothing from before.
+
+    `former` is what the lives before this one were done with. Whoever comes later has to know it, and of those who were
+    there from the beginning nobody may be left.
+    """
 
     version: Number
     run: str
@@ -56,6 +64,7 @@ class Head(_Entry, frozen=True, tag="head"):
     gateway: str
     life: Number
     since: Number
+    former: Marks = []
 
 
 class Kept(_Entry, frozen=True, tag="kept"):
@@ -63,9 +72,9 @@ class Kept(_Entry, frozen=True, tag="kept"):
 
 
 class Done(_Entry, frozen=True, tag="done"):
-    """Per origin, the last message that this site has nothing more to do with, as `SlotMarks.counted` has it."""
+    """Per origin, the last message that this site has nothing more to do with."""
 
-    marks: Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
+    marks: Marks
 
 
 Entry: TypeAlias = Head | Kept | Done
@@ -177,10 +186,14 @@ def begin_life(directory: Path, life: int | None = None) -> int:
 
 
 def read_former(directory: Path, life: int, run: str, system: str) -> Recovered:
-    """What the lives before this one have left. A life may have died before it had taken over from the one before."""
+    """What the lives before this one have left. A life may have died before it had taken over from the one before.
+
+    Who comes later in a life may find that the others have removed all that; then they say what it was done with.
+    """
     journals: dict[tuple[int, int, str], tuple[SlotMarks, list[Segment]]] = {}
+    former: Marks = []
     for (gateway, earlier, _), path in sorted(_volumes(directory)):
-        if earlier >= life:
+        if earlier > life:
             continue
         entries = _read(path)
         head = next(entries, None)
@@ -191,15 +204,17 @@ def read_former(directory: Path, life: int, run: str, system: str) -> Recovered:
         if (head.run, head.system) != (run, system):
             reason = f"belongs to {head.system} of run {head.run}, not to {system} of {run}"
             raise JournalUnusable(path, reason, "give every site and run a directory of its own")
+        if earlier == life:
+            former = former or head.former
+            continue
         done, segments = journals.setdefault((earlier, head.since, gateway), (SlotMarks(), []))
         for entry in entries:
             if isinstance(entry, Kept):
                 segments.append(entry.segment)
             elif isinstance(entry, Done):
                 done.merge(entry.marks)
-    return merge(
-        (dict(done.counted()), segments) for _, (done, segments) in sorted(journals.items(), key=lambda item: item[0])
-    )
+    ordered = [journal for _, journal in sorted(journals.items(), key=lambda item: item[0])]
+    return merge([(dict(former), []), *((dict(done.counted()), segments) for done, segments in ordered)])
 
 
 def _volumes(directory: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
@@ -213,6 +228,8 @@ def _read(path: Path) -> Iterator[Entry]:
     """The records of a volume, up to a torn one at its end."""
     try:
         data = memoryview(path.read_bytes())
+    except FileNotFoundError:
+        return  # Somebody who has taken over from a former life has just removed it.
     except OSError as error:
         raise JournalUnusable(path, error.strerror or "cannot be read", "make it readable") from None
     offset = 0

@@ -119,7 +119,7 @@ class Site:
             retry_after,
             joining=joining,
             keeping=self._journal is not None,
-            recovered=NOTHING if joining else self._recovered,
+            recovered=self._recovered,
         )
         return GatewayMember(group, gateway)
 
@@ -128,7 +128,8 @@ class Site:
             return None
         spec, process = self.spec, self.names.id(*name)
         since = 1 if process in spec.founders() else process
-        head = Head(VERSION, spec.run, spec.system, name.process, spec.life, since)
+        former = sorted(self._recovered.done.items())
+        head = Head(VERSION, spec.run, spec.system, name.process, spec.life, since, former)
         return Journal(self._journal, head, self._recovered.done, sync=self._journal_sync)
 
     # Links.

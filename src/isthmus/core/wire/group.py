@@ -201,22 +201,28 @@ class Crossed(WirePdu, frozen=True, tag="crossed"):
 class AskPast(WirePdu, frozen=True, tag="ask-past"):
     """From one that has come to a joined system: what was held when this view began, from this place on?
 
-    `answers` is the latest round that its sender has heard of in a `Status` of who is asked.
+    `answers` is the latest round that its sender has heard of in a `Status` of who is asked. `whole`: it lacks only
+    what former lives of the system were done with.
     """
 
     view: Number
     place: Number
     answers: Number = 0
+    whole: bool = False
 
 
 class PastPart(WirePdu, frozen=True, tag="past"):
-    """Answer to `AskPast`: batches in the order of their delivery, of `total` in all; with the first, all marks."""
+    """Answer to `AskPast`: batches in the order of their delivery, of `total` in all; with the first, all marks.
+
+    `whole`: the marks count former lives of the system. Else they are of this life alone, origin by origin.
+    """
 
     view: Number
     place: Number
     total: Number
     marks: Annotated[list[tuple[Number, Number]], Meta(max_length=1 << 16)]
     batches: Annotated[list[Batch], Meta(max_length=1 << 16)]
+    whole: bool = True
 
 
 GroupPdu: TypeAlias = (

@@ -47,6 +47,12 @@ def _replayed_by_everybody(self: Replay, members: Sequence[ProcessId]) -> Sequen
     return tuple(self._left)
 
 
+@mutant("new-life-at-once", of=GroupMember._is_too_early, scenario="restarts")
+def _new_life_at_once(self: GroupMember) -> bool:
+    """A new life sends before everybody has what the old one left."""
+    return False
+
+
 @part_of("done-forgotten", of=Import.go_on_from)
 @mutant("done-forgotten", of=Export.go_on_from, scenario="restarts")
 def _nothing_is_done(self: object, recovered: Recovered) -> None:

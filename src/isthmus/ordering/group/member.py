@@ -90,7 +90,8 @@ class GroupMember:
         self._own_rank = 0
         self._keeps = slot_of(owner) in self.settings.keepers
         self._keepers: tuple[ProcessId, ...] = ()
-        self.past = Past(self.settings.seats, complete=not joining) if self.settings.seats else None
+        later = bool(life_of(owner) and self.settings.keepers)
+        self.past = Past(self.settings.seats, complete=not joining, later=later) if self.settings.seats else None
         self._peers: tuple[ProcessId, ...] = ()
         self._rounds_heard: dict[ProcessId, int] = {}
         self._answers = Answers(self.settings.retry_after)
@@ -228,6 +229,8 @@ class GroupMember:
 
     def _send_pending(self, now: Nanos, out: Outbox) -> bool:
         """Send what waits and fits the window, in batches. Says whether anything was sent."""
+        if self._is_too_early:
+            return False
         sent = False
         while self.window.pending or self.order.has_news():
             segment = self.window.take()
@@ -447,9 +450,16 @@ class GroupMember:
         """Whether this process can say what it has confirmed: a gateway has to know first what there is to confirm."""
         return self.past is None or self.past.complete or self.settings.auto_confirm
 
+    @property
+    def _is_too_early(self) -> bool:
+        """Whether former lives may have left something that not everybody has delivered: nothing may come before it."""
+        return self.past is not None and self.past.awaits_former and not self._keeps
+
     def _keep_the_past(self, past: Past, out: Outbox) -> None:
-        if not past.complete and self._peers:
-            teller, ask = past.ask(self.view.number, self._peers, self._rounds_heard)
+        if not past.whole and self._peers:
+            # What former lives were done with those know who keep a journal, and whom they have told.
+            tellers = [each for each in self._keepers if each != self.id] if past.complete else self._peers
+            teller, ask = past.ask(self.view.number, tellers or self._peers, self._rounds_heard)
             out.sends.append(((teller,), ask))
         mine, stable = self.stability.mine, self.stability.stable
         # Of a sender that is gone and forgotten everything is stable.
@@ -468,15 +478,15 @@ class GroupMember:
                 out.sends.append((self._peers, word))
 
     def _on_ask_past(self, source: ProcessId, ask: AskPast, now: Nanos, out: Outbox) -> None:
-        # What a former life of the whole system was done with only those know who keep a journal.
-        knows = self._keeps or not life_of(self.id)
-        if self.past is not None and self.past.complete and knows and ask.view == self.view.number:
-            if self._may_answer((source, ask.place), ask.answers, now):
-                out.sends.append(((source,), self.past.tell(ask, self.cut)))
+        past = self.past
+        if past is not None and past.complete and past.whole >= ask.whole and ask.view == self.view.number:
+            if self._may_answer((source, ask.place, ask.whole), ask.answers, now):
+                out.sends.append(((source,), past.tell(ask, self.cut)))
 
     def _on_past(self, source: ProcessId, part: PastPart, out: Outbox) -> None:
         past = self.past
-        if past is None or part.view != self.view.number or not past.hear(source, part, self.base):
+        knew = past is not None and past.complete
+        if past is None or part.view != self.view.number or not past.hear(source, part, self.base) or knew:
             return
         if past.complete:
             self._answer_for(past.inherited)

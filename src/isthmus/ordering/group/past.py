@@ -32,22 +32,27 @@ ASKED_AGAIN = 50
 class Past:
     """`marks` are, of each origin, the last message that was delivered here; `held` may not have crossed yet.
 
-    `complete`: this process knows of everything that was ever delivered in its system, because it has been there from
-    the beginning or has been told. `marks_before` are the marks when the present view began, and `inherited` what was
-    held then from before the time of a process that came.
+    `complete`: this process knows of everything that was delivered in this life of its system, because it has been
+    there from the beginning or has been told. `whole`: it also knows what former lives were done with, and everybody
+    has delivered what they left; until then it counts origin by origin. `later` says that there were former lives, and
+    that somebody knows of them: those who keep a journal. `marks_before` are the marks when the present view began, and
+    `inherited` what was held then from before the time of a process that came.
     """
 
-    def __init__(self, seats: Sequence[Seat], *, complete: bool) -> None:
+    def __init__(self, seats: Sequence[Seat], *, complete: bool, later: bool = False) -> None:
         self.complete = complete
+        self.whole = complete and not later
+        self.later = later
         self.seats = seats
         self._crossed = [SlotMarks() for _ in seats]
         self._repeats: list[dict[ProcessId, int]] = [{} for _ in seats]
-        self.marks = SlotMarks(late=not complete)
+        self.marks = SlotMarks(late=not self.whole)
         self.held: deque[Batch] = deque()
         self.inherited: Sequence[Batch] = ()
         self.marks_before: list[tuple[ProcessId, int]] = []
         self._to_tell: list[Batch] | None = None
         self._earlier: list[Batch] = []
+        self._told_whole = False
         self._teller = 0
         self._asked: ProcessId | None = None
         self._unanswered = 0
@@ -88,7 +93,7 @@ class Past:
 
     def enter_view(self) -> None:
         """A view begins, and everybody in it has delivered the same so far. What was asked for in the last is void."""
-        self.marks_before = self.marks.counted()
+        self.marks_before = self.marks.counted() if self.whole else self.marks.since()
         self._repeats = [{origin: SAID_AGAIN for origin, _ in crossed.items()} for crossed in self._crossed]
         self._to_tell = None
         self._earlier.clear()
@@ -107,7 +112,7 @@ class Past:
             size += self._to_tell[last].segment.payload_bytes
             last += 1
         marks = [] if ask.place else self.marks_before
-        return PastPart(ask.view, ask.place, len(self._to_tell), marks, self._to_tell[ask.place : last])
+        return PastPart(ask.view, ask.place, len(self._to_tell), marks, self._to_tell[ask.place : last], self.whole)
 
     # One that has come
 
@@ -128,7 +133,7 @@ class Past:
     def ask_on(self, view: int, heard: Mapping[ProcessId, int]) -> AskPast:
         """The question for what comes next, to whom was asked last."""
         assert self._asked is not None
-        return AskPast(view, len(self._earlier), heard.get(self._asked, 0))
+        return AskPast(view, len(self._earlier), heard.get(self._asked, 0), whole=self.complete)
 
     def hear(self, source: ProcessId, part: PastPart, base: Mapping[ProcessId, int]) -> bool:
         """Take the next part, from whom we asked. Says whether it is that; `complete`, whether it was the last.
@@ -136,19 +141,51 @@ class Past:
         The first part is taken from anybody: of those that were asked, some may have to wait for long on their lines.
         `base` is what lies before our first view, of all senders since then.
         """
-        if self.complete or part.place != len(self._earlier) or (self._earlier and source != self._asked):
+        if self.complete:
+            if self.whole or part.place or not part.whole:
+                return False
+            self._begin_whole(part.marks, part.marks)
+            return True
+        if part.place != len(self._earlier) or (self._earlier and source != self._asked):
             return False
         self._asked = source
         self._unanswered = 0
         if not part.place:
-            self.marks_before = part.marks
+            self.marks_before, self._told_whole = part.marks, part.whole
         self._earlier += part.batches
         if len(self._earlier) < part.total:
             return True
         # Of what was told in a later view than our first, we have delivered the end ourselves.
-        self.marks.go_on_from(self.marks_before)
+        if self._told_whole:
+            self._begin_whole(self.marks_before, self.marks_before)
+        else:
+            self.marks.follow(self.marks_before)
         self.inherited = [each for each in self._earlier if each.number <= base.get(each.sender, each.number)]
         self.held = deque(chain(self.inherited, self.held))
         self._earlier = []
         self.complete = True
         return True
+
+    # Former lives of the system
+
+    @property
+    def awaits_former(self) -> bool:
+        """Whether former lives may have left something that is not delivered everywhere yet."""
+        return self.later and not self.whole
+
+    def counted_before(self, done: Mapping[ProcessId, int]) -> list[tuple[ProcessId, int]]:
+        """The marks when the present view began, for one who knows what former lives were done with."""
+        if self.whole:
+            return self.marks_before
+        marks = SlotMarks(done.items())
+        marks.update(dict(self.marks_before))
+        return marks.counted()
+
+    def former_are_over(self, done: Mapping[ProcessId, int]) -> None:
+        """At one who keeps a journal: everybody has delivered what former lives left, and these were done with that."""
+        self._begin_whole(self.counted_before(done), done.items())
+
+    def _begin_whole(self, before: list[tuple[ProcessId, int]], counted: Iterable[tuple[ProcessId, int]]) -> None:
+        self.marks_before = before
+        self.marks.go_on_from(counted)
+        self.whole = True

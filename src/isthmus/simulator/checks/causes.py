@@ -10,7 +10,6 @@ from typing import Final
 
 CAUSES: Final = {
     "lost-quorum": "a group stands still for good: fewer of its latest view are left than a quorum",
-    "last-keeper": "a site in a later life was without everybody who knows what its former lives were done with",
     "fast-delivery": "a joined system that delivers before a quorum holds lost a process, and with it what only it had",
     "last-link": "a join has no link left both ends of which are there, and nobody comes back",
     "lost-holders": "more members of a group were gone at a time than hold a message",

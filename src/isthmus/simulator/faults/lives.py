@@ -1,7 +1,8 @@
 """The lives of a simulated site that keeps a journal: now and then all its processes die at once, and it begins again.
 
 The journals are lists in memory. What a gateway holds is in its journal before anything else comes of it, and every
-once in a while it notes what is done; that is all that a disk would do for it (docs/design/sites.md).
+once in a while it notes what is done, and removes what former lives have left when all of that is delivered again; that
+is all that a disk would do for it (docs/design/sites.md).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from random import Random
 
-from isthmus.core.ids import LIFE, MILLISECOND, Nanos, ProcessId, incarnation_of
+from isthmus.core.ids import LIFE, MILLISECOND, Nanos, ProcessId, incarnation_of, life_of
 from isthmus.core.segment import Segment
 from isthmus.join.member import GatewayMember
 from isthmus.join.recovery import NOTHING, Recovered, merge
@@ -20,11 +21,11 @@ NOTE_EVERY: Nanos = 100 * MILLISECOND
 
 
 class SimulatedJournal:
-    """What one gateway process has written down."""
+    """What one gateway process has written down. `done` is, to begin with, what former lives were done with."""
 
-    def __init__(self) -> None:
+    def __init__(self, done: dict[ProcessId, int]) -> None:
         self.segments: list[Segment] = []
-        self.done: dict[ProcessId, int] = {}
+        self.done = done
 
 
 class Lives:
@@ -57,7 +58,7 @@ class Lives:
         if faults.swarm and count:
             count = rng.randint(1, count) if rng.random() < 0.5 else 0
         for _ in range(count):
-            self._world.at(rng.randrange(duration), self._die, rng.randrange(suspect_after))
+            self._world.at(rng.randrange(duration), self.die, rng.randrange(suspect_after))
 
     def founders(self) -> list[ProcessId]:
         return [incarnation_of(slot, self.life * LIFE) for slot in self._slots if slot not in self._standby]
@@ -68,16 +69,19 @@ class Lives:
 
     def open_journal(self, host: Host) -> None:
         """Let a gateway keep a journal from now on."""
-        host.journal = self._journals.setdefault(host.id, SimulatedJournal()).segments
+        host.journal = self._journals.setdefault(host.id, SimulatedJournal(self.recovered.done)).segments
 
     def _note(self) -> None:
         for slot in self._gateways:
             host = self._world.hosts[slot]
             if host.alive and isinstance(host.endpoint, GatewayMember) and host.endpoint.gateway.is_caught_up:
                 self._journals[host.id].done = host.endpoint.gateway.done()
+                if host.endpoint.gateway.is_replayed:
+                    self._journals = {each: kept for each, kept in self._journals.items() if life_of(each) == self.life}
         self._world.at(self._world.now + NOTE_EVERY, self._note)
 
-    def _die(self, pause: Nanos) -> None:
+    def die(self, pause: Nanos) -> None:
+        """All processes of the site die now, and it begins again after a while."""
         if self.is_dead:
             return
         self.is_dead = True

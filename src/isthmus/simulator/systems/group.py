@@ -10,7 +10,6 @@ from isthmus.core.ids import LIFE, ProcessId, incarnation_of, life_of, slot_of
 from isthmus.join.grouped import GroupGateway
 from isthmus.join.member import GatewayMember, Group, gateway_settings, seats_of
 from isthmus.join.plan import JoinPlan
-from isthmus.join.recovery import NOTHING
 from isthmus.join.share import Counted, Sequenced
 from isthmus.ordering.group.member import GroupMember
 from isthmus.ordering.group.quorum import is_quorum
@@ -162,7 +161,7 @@ class SimulatedSystem:
             retry_after,
             joining=joining,
             keeping=bool(self.settings.keepers),
-            recovered=NOTHING if joining else self.lives.recovered,
+            recovered=self.lives.recovered,
         )
         if self._tight:
             _tighten(gateway)
@@ -232,9 +231,6 @@ class SimulatedSystem:
             if slot in plan.fellows and not any(map(self._serves, plan.fellows)):
                 if plan.join not in self._bereft:
                     self.world.sometimes.reach("last gateway gone")
-                    if self.lives.life:
-                        why = f"{self.system.name} was without every gateway of join {plan.join}"
-                        self.world.causes.note("last-keeper", f"{why} at {self.world.now} ns")
                     self._bereft.add(plan.join)
             elif slot in plan.fellows:
                 self._bereft.discard(plan.join)
