@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from isthmus.core.endpoint import Member
+from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
 from isthmus.join.grouped import GroupGateway
@@ -26,6 +26,7 @@ from isthmus.runtime.link.connection import DEFAULT_LINK_LIMITS, LinkLimits
 from isthmus.runtime.link.link import LinkCallbacks
 from isthmus.runtime.link.links import Links
 from isthmus.runtime.problems import RuntimeProblem
+from isthmus.runtime.seats import SeatWatch
 from isthmus.runtime.systems.members import make_group, start_member
 from isthmus.runtime.systems.spec import SystemSpec, group_settings
 from isthmus.runtime.systems.table import KINDS
@@ -69,9 +70,19 @@ class Site:
         self._limits = limits
         self._journal = journal_of(topology, self.system)
         self._journal_sync = journal_sync
+        self._seats = self._watch_seats()
         self._recovered = NOTHING
         if self._journal is not None:
             self._recovered = read_former(self._journal, spec.life, spec.run, spec.system)
+
+    def _watch_seats(self) -> SeatWatch:
+        joins: dict[str, frozenset[int]] = {}
+        for plan in self._plans if self.system.revives else ():
+            near, far = self.topology.joins[plan.join].between
+            joins[far if near == self.system.name else near] = frozenset(plan.fellows)
+        watch = SeatWatch(self.system.name, joins, self.names.name)
+        watch.saw(View(1, tuple(self.spec.founders())))
+        return watch
 
     def is_gateway(self, process: ProcessId) -> bool:
         return bool(self._plans) and slot_of(process) in self.topology.gateway_slots(self.system.name)
@@ -86,7 +97,10 @@ class Site:
     ) -> MemberDriver:
         """Start one member of the site; a gateway with its links."""
         if not self.is_gateway(process):
-            return await start_member(self.spec, process, listener, on_batch=on_batch, joining=joining)
+            make_driver = partial(self._watched, MemberDriver)
+            return await start_member(
+                self.spec, process, listener, on_batch=on_batch, joining=joining, make_driver=make_driver
+            )
         name = self.names.name(process)
         with ExitStack() as unless_it_starts:
             link_listener = self._link_listener(name)
@@ -102,10 +116,18 @@ class Site:
                 role="gateway",
                 make_member=self._gateway_member,
                 make_driver=partial(
-                    GatewayDriver, make_links=partial(self._make_links, process, link_listener, tls), journal=journal
+                    self._watched,
+                    GatewayDriver,
+                    make_links=partial(self._make_links, process, link_listener, tls),
+                    journal=journal,
                 ),
             )
             unless_it_starts.pop_all()
+        return driver
+
+    def _watched(self, make: Callable[..., MemberDriver], *arguments: Any, **options: Any) -> MemberDriver:
+        driver = make(*arguments, **options)
+        driver.on_view = self._seats.saw
         return driver
 
     def _gateway_member(self, spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:

@@ -48,7 +48,7 @@ class MemberDriver(ProcessDriver):
 
     Deliveries go to `on_batch`, called synchronously, where one is given: the fast way. Otherwise they wait in
     `deliveries` to be iterated over. `confirms` says who finishes with a batch: the `driver`, after the call or when
-    the next one is taken; or the `member` by itself, as soon as it hands it out.
+    the next one is taken; or the `member` by itself, as soon as it hands it out. `on_view` hears of every view.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class MemberDriver(ProcessDriver):
         self.member = member
         self.deliveries = HandOver(self._finished_with)
         self.stable_through = 0
+        self.on_view: Callable[[View], None] | None = None
         self._on_batch = on_batch
         self._driver_confirms = confirms == "driver"
         self._nobody_consumes = False
@@ -102,6 +103,8 @@ class MemberDriver(ProcessDriver):
         for item in deliveries:
             if isinstance(item, View):
                 self.view = item
+                if self.on_view is not None:
+                    self.on_view(item)
                 if on_batch is None:
                     self.deliveries.put(item)
                 continue
