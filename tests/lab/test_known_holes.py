@@ -18,6 +18,7 @@ MENDED = (
     "flush-swamps-lines",
     "gateway-without-a-join",
     "last-gateway-replaced",
+    "last-keeper",
     "leaders-duel",
     "leaders-duel-at-once",
     "repeats-swamp-lines",

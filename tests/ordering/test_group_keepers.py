@@ -10,7 +10,10 @@ from msgspec import structs
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.message import Batch
-from isthmus.core.wire.group import Accept, Ack
+from isthmus.core.wire.group import Accept, Ack, PastPart
+from isthmus.ordering.group.window import Seat
+
+SUCCESSOR = 1 << 16 | 4
 
 
 def keeping(*keepers: int) -> Network:
@@ -56,14 +59,66 @@ def test_without_keepers_a_quorum_is_enough() -> None:
     assert network.delivered(1) == network.delivered(2) == ["m"]
 
 
-def test_a_keeper_that_is_gone_holds_up_nobody() -> None:
-    network = keeping(3)
+def test_a_keeper_that_is_gone_holds_up_nobody_while_another_one_is_there() -> None:
+    network = keeping(2, 3)
     network.crash(3)
     network.broadcast(1, "m")
     network.carry_all()
     assert network.delivered(1) == []
     network.pass_time(4 * SUSPECT_AFTER)
     assert network.delivered(1) == network.delivered(2) == ["m"]
+
+
+def without_keepers() -> Network:
+    """Three of four go on without the fourth, the only keeper, which died while something was under way to it."""
+    seat = Seat(frozenset({4}), frozenset({1, 2, 3}))
+    network = Network(4, settings=structs.replace(SETTINGS, keepers=frozenset({4}), seats=(seat,)))
+    network.broadcast(1, "kept")
+    network.carry_all()
+    network.crash(4)
+    network.broadcast(1, "under way")
+    network.pass_time(4 * SUSPECT_AFTER)
+    network.broadcast(2, "sent meanwhile")
+    network.pass_time(4 * SUSPECT_AFTER)
+    return network
+
+
+def test_nothing_is_delivered_while_nobody_is_there_to_keep_it() -> None:
+    network = without_keepers()
+    assert network[1].view.members == (1, 2, 3)
+    assert [network.delivered(member) for member in (1, 2, 3)] == [["kept"]] * 3
+
+
+def test_a_keeper_that_comes_keeps_what_was_sent_before_its_time_before_anybody_delivers_it() -> None:
+    network = without_keepers()
+    keeper = Stored(network, SUCCESSOR)
+    network.join(SUCCESSOR)
+    network.broadcast(3, "sent while it comes")
+
+    def nobody_is_ahead_of_the_keeper() -> None:
+        for member in (1, 2, 3):
+            assert set(network.delivered(member)) <= {"kept", *keeper.payloads}
+
+    network.pass_time(4 * SUSPECT_AFTER, every=nobody_is_ahead_of_the_keeper)
+    sent = {"kept", "under way", "sent meanwhile", "sent while it comes"}
+    assert [set(network.delivered(member)) for member in (1, 2, 3)] == [sent] * 3
+    assert set(keeper.payloads) >= sent - {"kept"}
+    assert len(keeper.payloads) == len(set(keeper.payloads))
+
+
+def test_a_keeper_that_dies_before_it_keeps_anything_has_nothing_delivered() -> None:
+    network = without_keepers()
+    network.join(SUCCESSOR)
+
+    def never_told() -> None:
+        network.lose(PastPart)
+
+    network.pass_time(2 * SUSPECT_AFTER, every=never_told)
+    assert network[1].view.members == (1, 2, 3, SUCCESSOR)
+    network.crash(SUCCESSOR)
+    network.pass_time(4 * SUSPECT_AFTER)
+    assert network[1].view.members == (1, 2, 3)
+    assert [network.delivered(member) for member in (1, 2, 3)] == [["kept"]] * 3
 
 
 @pytest.mark.parametrize("sender", [1, 3])

@@ -90,6 +90,9 @@ class GroupMember:
         self._own_rank = 0
         self._keeps = slot_of(owner) in self.settings.keepers
         self._keepers: tuple[ProcessId, ...] = ()
+        self._withheld: list[Batch | View] = []
+        """What ended views, and began them, while nobody was there to keep it: delivered when somebody is."""
+        self._keeps_nothing_yet = False
         later = bool(life_of(owner) and self.settings.keepers)
         self.past = Past(self.settings.seats, complete=not joining, later=later) if self.settings.seats else None
         self._peers: tuple[ProcessId, ...] = ()
@@ -268,7 +271,7 @@ class GroupMember:
         if not self.order.well_formed(rank, batch):
             return
         in_order = stream.accept(batch)
-        if self._keeps:
+        if self._keeps and not self._keeps_nothing_yet:
             out.stored.extend(in_order)
         if blocked:
             self.membership.stored(now, out)
@@ -288,9 +291,14 @@ class GroupMember:
             self._deliver(ready, out)
 
     def _deliver(self, ready: list[Batch], out: Outbox) -> None:
-        out.deliveries.extend(ready)
+        # These are safe: the keepers hold them, and so all that lies before them.
+        self._release(out)
         if self.past is not None:
             self.past.delivered(ready)
+        self._hand_out(ready, out)
+
+    def _hand_out(self, ready: list[Batch], out: Outbox) -> None:
+        out.deliveries.extend(ready)
         if self.settings.auto_confirm:
             mine = self.stability.mine
             for batch in ready:
@@ -323,7 +331,23 @@ class GroupMember:
         if ack.received > self._own_safe and can_be_quorum(self.outgoing.holders + 1, len(self.view.members)):
             self._update_own_safe(out)
 
+    @property
+    def _nobody_keeps(self) -> bool:
+        """Whether there ought to be keepers, and the view has none: nothing is safe then."""
+        return bool(self.settings.keepers) and not self._keepers
+
+    def _release(self, out: Outbox) -> None:
+        """A keeper holds everything that lies before the present view: deliver what was kept back for that."""
+        withheld, self._withheld = self._withheld, []
+        for item in withheld:
+            if isinstance(item, View):
+                out.deliveries.append(item)
+            else:
+                self._hand_out([item], out)
+
     def _update_own_safe(self, out: Outbox) -> None:
+        if self._nobody_keeps:
+            return
         peers, sent = self.outgoing.peers, self.outgoing.sent
         held = [peers[member].acked if member in peers else sent for member in self.view.members]
         level = quorum_level(held)
@@ -362,12 +386,15 @@ class GroupMember:
         if status.confirmed:
             if len(status.confirmed) != len(self.view.members):
                 return
+            if source in self._keepers:
+                # It says so much only when it knows the past, and keeps it.
+                self._release(out)
             self._learn_confirmed(source, status, now, out)
         if self.membership.blocked:
             return
         self._learn_safe(source, status.safe, out)
         stream = self.incoming.get(source)
-        if stream is not None and status.sent > stream.received:
+        if stream is not None and status.sent > stream.received and not self._keeps_nothing_yet:
             seen = max(stream.seen, status.sent + 1)
             out.sends.append(((source,), Ack(self.view.number, stream.received, seen, status.rounds)))
 
@@ -448,6 +475,8 @@ class GroupMember:
     @property
     def _knows_the_past(self) -> bool:
         """Whether this process can say what it has confirmed: a gateway has to know first what there is to confirm."""
+        if self._keeps_nothing_yet:
+            return False
         return self.past is None or self.past.complete or self.settings.auto_confirm
 
     @property
@@ -490,8 +519,17 @@ class GroupMember:
             return
         if past.complete:
             self._answer_for(past.inherited)
+            if self._keeps_nothing_yet:
+                self._begin_to_keep(past.inherited, out)
         else:
             out.sends.append(((source,), past.ask_on(self.view.number, self._rounds_heard)))
+
+    def _begin_to_keep(self, inherited: Sequence[Batch], out: Outbox) -> None:
+        """Nobody kept what was sent before we came. Since then nothing was delivered, for want of our word."""
+        self._keeps_nothing_yet = False
+        out.stored.extend(inherited)
+        for sender, stream in self.incoming.items():
+            out.stored.extend(stream.log.span(self.base.get(sender, 0) + 1, stream.received))
 
     def _answer_for(self, inherited: Sequence[Batch]) -> None:
         """Keep batches of senders that are gone until everybody has confirmed them, as all others do."""
@@ -578,6 +616,8 @@ class GroupMember:
             return
         # Whoever collects has heard everybody in this view before it says anything.
         self._not_arrived.clear()
+        if self._keepers:
+            self._release(out)
         self.detector.all_were_heard(now)
         counts = list(zip(self.view.members, word.confirmed, strict=True))
         counts += [(sender, number) for sender, number in word.departed if sender in self.departed]
@@ -622,7 +662,8 @@ class GroupMember:
     # The end of a step
 
     def _end_step(self, now: Nanos, out: Outbox) -> None:
-        is_over = not (self._unacknowledged or self.window.pending or self._owes_report or self.order.has_news())
+        acknowledges = self._unacknowledged and not self._keeps_nothing_yet
+        is_over = not (acknowledges or self.window.pending or self._owes_report or self.order.has_news())
         if is_over and self._own_safe == self._announced_safe:
             return
         if self.membership.blocked or self._farewell is not None or self.view.number == 0 or self.stopped:
@@ -630,7 +671,7 @@ class GroupMember:
         announced = self._announced_safe
         if (self.window.pending or self.order.has_news()) and self._send_pending(now, out):
             announced = self._own_safe
-        if self._unacknowledged:
+        if self._unacknowledged and not self._keeps_nothing_yet:
             number = self.view.number
             for sender in sorted(self._unacknowledged):
                 stream = self.incoming[sender]
@@ -648,6 +689,10 @@ class GroupMember:
         return [
             self.outgoing.sent if member == self.id else self.incoming[member].received for member in self.view.members
         ]
+
+    def may_accept(self) -> bool:
+        """Whether a view may end as far as we are concerned: who is to keep what it owed has to do so first."""
+        return not self._keeps_nothing_yet
 
     def block(self) -> None:
         if not self.membership.blocked:
@@ -683,8 +728,16 @@ class GroupMember:
             return
         proposal, membership = decision.proposal, self.membership
         cut = dict(zip(proposal.senders, proposal.cut, strict=True))
-        if self.id in proposal.members or membership.may_go:
-            self._finish_view(cut, out)
+        kept = not self.settings.keepers or any(
+            slot_of(member) in self.settings.keepers and member in proposal.senders for member in proposal.members
+        )
+        ready = self._finish_view(cut) if self.id in proposal.members or membership.may_go else []
+        if self.past is not None:
+            self.past.delivered(ready)
+        if self.id not in proposal.members or (kept and not self._withheld):
+            self._hand_out(ready, out)
+        else:
+            self._withheld += ready
         if self.id not in proposal.members:
             reason = LEFT if membership.may_go else EXCLUDED
             self._farewell = Farewell(decision, reason, now + 2 * self.settings.suspect_after)
@@ -693,16 +746,21 @@ class GroupMember:
         view = View(decision.view + 1, tuple(proposal.members))
         membership.enter(view, decision)
         gone = tuple(member for member in self.view.members if member not in proposal.members)
+        comes = self.view.number == 0
         self._enter(view, cut, now)
-        out.deliveries.append(view)
+        if comes or (kept and not self._withheld):
+            self._keeps_nothing_yet = comes and self._keeps and not kept and self.past is not None
+            out.deliveries.append(view)
+        else:
+            self._withheld.append(view)
         if gone:
             # Who left waits to hear that we have moved on; who was excluded had better know.
             out.sends.append((gone, Excluded(view.number)))
         self._next_tick = now
         self._end_step(now, out)
 
-    def _finish_view(self, cut: dict[ProcessId, int], out: Outbox) -> None:
-        """Deliver what is left of this view, exactly up to the cut. Who comes from outside has nothing to finish."""
+    def _finish_view(self, cut: dict[ProcessId, int]) -> list[Batch]:
+        """What is left to deliver of this view, exactly up to the cut. Who comes from outside has nothing to finish."""
         ready: list[Batch] = []
         for rank, (sender, handed_over) in enumerate(zip(self.view.members, self._handed_over, strict=True)):
             if sender == self.id:
@@ -715,7 +773,7 @@ class GroupMember:
         for hold in self.order.waiting():
             # With fast delivery an effect can outlive its cause. Nobody delivers it, so nobody will ever confirm it.
             self.incoming[hold.batch.sender].log.drop_after(hold.batch.number - 1)
-        self._deliver(ready, out)
+        return ready
 
     def _enter(self, view: View, counts: dict[ProcessId, int], now: Nanos) -> None:
         """Begin a view in which everything up to `counts` is behind everybody."""
@@ -755,7 +813,9 @@ class GroupMember:
         self._reported()
         fast = not self.settings.uniform
         pairs = [
-            is_quorum({member, self.id}, view.members) and {member, self.id}.issuperset(self._keepers)
+            is_quorum({member, self.id}, view.members)
+            and {member, self.id}.issuperset(self._keepers)
+            and not self._nobody_keeps
             for member in view.members
         ]
         self._safe_on_arrival = [fast or pair for pair in pairs]

@@ -65,6 +65,9 @@ class ViewCallbacks(Protocol):
 
     def stop(self, reason: str, out: Outbox) -> None: ...
 
+    def may_accept(self) -> bool:
+        """Whether this process, if it has to keep what a view owed, does so by now."""
+
     def round_heard(self, member: ProcessId) -> int:
         """The latest round of sending again that this member has named in a heartbeat."""
 
@@ -210,7 +213,7 @@ class Membership:
             self._fetch(missing, lambda rank: max(promises, key=lambda each: promises[each].received[rank]), now, out)
             return
         attempt.proposed = True
-        if self.owner not in attempt.accepts:
+        if self.owner not in attempt.accepts and self.host.may_accept():
             self._accept(attempt.ballot, attempt.proposal)
             attempt.accepts.add(self.owner)
         undecided = tuple(member for member in attempt.asked if member not in attempt.accepts)
@@ -423,6 +426,8 @@ class Membership:
         missing = self._missing(goal.proposal)
         if missing:
             self._fetch(missing, lambda _: self.goal_source, now, out)
+            return
+        if isinstance(goal, Propose) and not self.host.may_accept():
             return
         self.goal = None
         if isinstance(goal, Install):
