@@ -1,7 +1,8 @@
 """The settings of stores that a session of Spark has, for the driver's own process and for tasks.
 
 They are those of the driver, or of the server of Spark Connect, and go to every task: workers need none of their own.
-What each means is said in `isthmus.trace.stores`.
+They travel inside functions and objects, never as options or settings of a query, which its plan would show. What each
+means is said in `isthmus.trace.stores`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
 
 from isthmus.trace import stores
 from isthmus.trace.stores import NAMES, PREFIXES, StoreSettings
@@ -32,3 +35,34 @@ def use_settings_of(spark: SparkSession) -> StoreSettings:
     settings = StoreSettings(known, os.environ)
     stores.use(settings)
     return settings
+
+
+class Carried:
+    """Settings that a process uses from the moment that it unpickles them."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        stores.use(self.settings)
+
+
+def reaching(spark: SparkSession, source: type[DataSource]) -> type[DataSource]:
+    """A source of data that reaches stores as the session does: in the process that plans, and in every task."""
+    carrying = Carried(use_settings_of(spark))
+
+    class Reaching(source):  # type: ignore[valid-type, misc]
+        carried = carrying
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            made: Any = super().reader(schema)
+            made.carried = carrying
+            return made  # type: ignore[no-any-return]
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+            made: Any = super().streamReader(schema)
+            made.carried = carrying
+            return made  # type: ignore[no-any-return]
+
+    return Reaching

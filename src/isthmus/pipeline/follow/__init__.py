@@ -26,7 +26,7 @@ from isthmus.pipeline.follow.state import Findings, RunState, restore, snapshot
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.places import require_readable, require_writable
 from isthmus.pipeline.problems import in_words
-from isthmus.pipeline.stores import use_settings_of
+from isthmus.pipeline.stores import reaching, use_settings_of
 from isthmus.trace import stores
 from isthmus.trace.places import Place, address_for_spark, place
 from isthmus.trace.stores import StoreSettings
@@ -117,7 +117,7 @@ def watch(start: Callable[[], Any], look: Callable[[], bool]) -> None:
 def _found(
     spark: SparkSession, paths: list[str], max_held: int, properties: Followed, settings: StoreSettings
 ) -> DataFrame:
-    spark.dataSource.register(FollowSource.reaching(settings))
+    spark.dataSource.register(reaching(spark, FollowSource))
     packed = spark.readStream.format(NAME).option("path", json.dumps(paths)).load()
 
     def audit(key: tuple[str], packs: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:

@@ -25,9 +25,7 @@ from isthmus.pipeline.follow.files import (
     pieces,
     read_packed,
 )
-from isthmus.trace import stores
 from isthmus.trace.rows import Stretch
-from isthmus.trace.stores import StoreSettings
 
 NAME = "isthmus-follow"
 SCHEMA = StructType(
@@ -46,13 +44,6 @@ _ARROW = to_arrow_schema(SCHEMA, timezone="UTC")
 class FollowSource(DataSource):
     """`format("isthmus-follow")`, with options `path` (a JSON list) and `batchBytes`."""
 
-    settings: StoreSettings | None = None
-
-    @classmethod
-    def reaching(cls, settings: StoreSettings) -> type[FollowSource]:
-        """This source, with the settings of stores. An option would show them in the plan of the query."""
-        return type(cls.__name__, (cls,), {"settings": settings})
-
     @classmethod
     def name(cls) -> str:
         return NAME
@@ -61,8 +52,7 @@ class FollowSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        batch_bytes = int(self.options.get("batchBytes", BATCH_BYTES))
-        return FollowReader(json.loads(self.options["path"]), batch_bytes, self.settings)
+        return FollowReader(json.loads(self.options["path"]), int(self.options.get("batchBytes", BATCH_BYTES)))
 
 
 class PiecesPartition(InputPartition):
@@ -76,8 +66,7 @@ class PiecesPartition(InputPartition):
 class FollowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in the driver as long as the query does; a copy of it reads in every task."""
 
-    def __init__(self, paths: list[str], batch_bytes: int, settings: StoreSettings | None = None) -> None:
-        self._settings = settings
+    def __init__(self, paths: list[str], batch_bytes: int) -> None:
         self._files = GrowingFiles(paths, batch_bytes)
 
     def initialOffset(self) -> Positions:  # noqa: N802
@@ -87,11 +76,9 @@ class FollowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._reach()
         self._files.freeze()
 
     def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802
-        self._reach()
         return self._files.latest(start)
 
     def partitions(self, start: Positions, end: Positions) -> Sequence[InputPartition]:
@@ -105,13 +92,7 @@ class FollowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size += PIECE_BYTES if piece.is_parquet or piece.end is None else piece.end - piece.start
         return [PiecesPartition(each) for each in gathered]
 
-    def _reach(self) -> None:
-        """Each of these functions may be the first that is called in its process."""
-        if self._settings is not None:
-            stores.use(self._settings)
-
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        self._reach()
         for piece in partition.pieces if isinstance(partition, PiecesPartition) else ():
             packed = list(read_packed(piece))
             if packed:

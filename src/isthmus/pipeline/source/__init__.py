@@ -38,6 +38,7 @@ from isthmus.pipeline.source.files import SOURCE_COLUMNS, BlockReader, where_is
 from isthmus.pipeline.source.index import LogIndex, Slice
 from isthmus.pipeline.source.offset import BEGINNING, Offset, read_offset
 from isthmus.pipeline.source.options import SourceOptions, parse_options
+from isthmus.pipeline.stores import reaching
 from isthmus.trace.rows import Stretch
 from isthmus.trace.schema import TraceError, printable
 
@@ -67,7 +68,7 @@ def register(spark: SparkSession | None = None) -> None:
         from pyspark.sql import SparkSession
 
         spark = SparkSession.active()
-    spark.dataSource.register(IsthmusSource)
+    spark.dataSource.register(reaching(spark, IsthmusSource))
 
 
 class IsthmusSource(DataSource):
