@@ -15,7 +15,9 @@ from killed_query import PATIENCE, batches_in, child, stop_in, wait_until
 from pyspark.errors import StreamingQueryException
 from source_harness import Order, Query, Trickle, write
 
+from isthmus.lab.benchmarks import source_join, source_kills
 from isthmus.pipeline.source import register
+from isthmus.pipeline.source.tables import CutTables
 from isthmus.simulator.run import simulate
 from isthmus.topology.file import load
 from isthmus.trace.reader import read_trace
@@ -154,7 +156,7 @@ def test_killed_in_a_batch_and_between_batches_the_sink_holds_every_row_once(
     with child(command("classic", limit, checkpoint, sink, counted, *paths)) as process:
         stop_in(process, lambda: bool(planned() - committed() - {0}), "a batch is under way")
 
-    available = json.loads(json.dumps(_greatest_cut(paths)))
+    available = _greatest_cut(paths)
     with child(command("connect", limit, checkpoint, sink, counted, *paths)):
         wait_until(
             lambda: planned() == committed() and _cut_of(checkpoint, max(committed())) == available,
@@ -184,14 +186,75 @@ def _log_of(row: dict[str, Any]) -> str:
 
 
 def _cut_of(checkpoint: Path, number: int) -> dict[str, int]:
-    cut: dict[str, int] = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-    return cut
+    offset = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+    return {name: place[0] for name, place in offset["logs"].items()}
 
 
 def _greatest_cut(paths: list[Path]) -> dict[str, int]:
     query = Query(*paths)
     query.next_batch()
-    return query.start
+    return query.committed
+
+
+# Tables under one cut id ----------------------------------------------------------------------------------------------
+
+
+def test_a_view_shows_only_cuts_that_all_tables_have(spark: SparkSession, events: list[Event], tmp_path: Path) -> None:
+    """The sink dies once before each table and before the mark, and is started again."""
+    for site in SITES:
+        write(tmp_path / site, [row for row in events if row.system == site])
+    deaths = ["sends", "deliveries", "cuts"]
+    seen: list[set[str]] = []
+
+    def between(name: str) -> None:
+        views = [{row.cut for row in tables.view(each).select("cut").distinct().collect()} for each in made]
+        assert all(view <= {row.cut for row in tables.cuts().collect()} for view in views)
+        if deaths and name == deaths[0]:
+            deaths.pop(0)
+            seen.append({path.name for path in (tmp_path / "lake").glob("*/cut=*")})
+            raise RuntimeError("killed")
+        made.add(name) if name != "cuts" else None
+
+    made: set[str] = set()
+    chosen = {"sends": "event = 'send'", "deliveries": "event = 'deliver'"}
+    tables = CutTables(spark, str(tmp_path / "lake"), chosen, between)
+    limit = len(places(events)) // 3
+    for attempt in range(4):
+        rows = stream(spark, tmp_path, maxRowsPerBatch=str(limit), checkpointLocation=str(tmp_path / "checkpoint"))
+        writer = rows.writeStream.foreachBatch(tables.take)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        if attempt < 3:
+            with pytest.raises(StreamingQueryException, match="killed"):
+                query.awaitTermination()
+            made.clear()
+        else:
+            query.awaitTermination()
+    assert not deaths
+    assert len(set.union(*seen)) == 1, "the same batch, under the same cut id"
+    found = [row.id for name in chosen for row in tables.view(name).select("id").collect()]
+    assert len(found) == len(set(found)) == len(places(events))
+    batches = [row.batch for row in tables.cuts().orderBy("cut").collect()]
+    assert batches == list(range(len(batches)))
+    before = sorted(str(path) for path in (tmp_path / "lake").rglob("*.parquet"))
+    batch = spark.createDataFrame([(row.cut,) for row in tables.cuts().collect()[:1]], "cut string")
+    tables.take(batch, 0)
+    assert sorted(str(path) for path in (tmp_path / "lake").rglob("*.parquet")) == before, "a marked cut stays as it is"
+
+
+@pytest.mark.real
+@pytest.mark.timeout(8 * PATIENCE)
+def test_killed_while_files_are_rotated_and_damaged_every_row_comes_once_under_one_cut() -> None:
+    outcome = source_kills.run(3, seed=3)
+    assert outcome.holds
+    assert outcome.repeated
+
+
+@pytest.mark.real
+def test_watermarks_lose_what_comes_late_and_the_source_does_not(spark: SparkSession) -> None:
+    causal, guessed = source_join.measure(rounds=8, watermarks=[10])
+    assert causal.unmatched == 0
+    assert causal.matched == causal.shipments == 8 * 2 * source_join.ORDERS
+    assert guessed.unmatched > 0
 
 
 # The example ----------------------------------------------------------------------------------------------------------
