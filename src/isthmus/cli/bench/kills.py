@@ -37,13 +37,19 @@ def bench(
     from isthmus.runtime.loop import run as run_loop
 
     with tempfile.TemporaryDirectory(prefix="isthmus-kills-") as directory, progress_bar() as progress:
-        task = progress.add_task("killing", total=rounds * len(kills.VICTIMS))
+        task = progress.add_task("killing", total=rounds * len(kills.CASES))
         outcomes = run_loop(kills.measure(Path(directory), rounds, lambda: progress.advance(task)))
     if output is Output.HUMAN:
         out.print(_table(outcomes))
         show_witnesses(outcome.report for outcome in outcomes)
     figures = [
-        {"victim": each.victim, "messages": each.messages, "kills": each.kills, "verdicts": each.report.verdicts}
+        {
+            "victim": each.victim,
+            "queues": each.queues,
+            "messages": each.messages,
+            "kills": each.kills,
+            "verdicts": each.report.verdicts,
+        }
         for each in outcomes
     ]
     return figures, VIOLATED if any(outcome.report.violated for outcome in outcomes) else HOLDS
@@ -52,6 +58,7 @@ def bench(
 def _table(outcomes: list[KillsOutcome]) -> Table:
     columns = (
         "killed",
+        "queues",
         "times",
         "noticed after",
         "flowing again after",
@@ -63,6 +70,7 @@ def _table(outcomes: list[KillsOutcome]) -> Table:
     for outcome in outcomes:
         listing.add_row(
             outcome.victim,
+            "no lines" if outcome.queues == "none" else outcome.queues,
             str(len(outcome.kills)),
             _median_and_worst([kill.noticed for kill in outcome.kills]),
             _median_and_worst([kill.flowing for kill in outcome.kills]),

@@ -10,7 +10,7 @@ from isthmus.core.ids import MILLISECOND
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from isthmus.lab.benchmarks.wan import Figure, LoadedLatency
+    from isthmus.lab.benchmarks.wan import Disturbed, Figure, LoadedLatency
 
 
 def bench(output: OutputOption = Output.HUMAN) -> tuple[Any, int]:
@@ -22,10 +22,12 @@ def bench(output: OutputOption = Output.HUMAN) -> tuple[Any, int]:
     alone = [figure for figure in figures if figure.latency is not None]
     compared = [figure for figure in figures if figure.share is not None and figure.links == wan.COMPARED]
     plain = figures[-1]
+    disturbed = run(wan.disturbed())
     loaded = [*run(wan.latencies(wan.LINE)), *run(wan.latencies(wan.FAST_LINE, (0.5,)))]
     if output is Output.HUMAN:
         out.print(_links_table(alone, figures))
         out.print(_loads_table(loaded))
+        out.print(_disturbed_table(disturbed))
         out.print(_shares_table(compared, figures))
         out.print(
             f"plain loopback, one join, one link, messages of {plain.size} B, causal, striped: "
@@ -34,7 +36,13 @@ def bench(output: OutputOption = Output.HUMAN) -> tuple[Any, int]:
         cores = " / ".join(f"{core:.2f}" for core in plain.cores[:2])
         out.print(f"  (cores taken by the near and the far site: {cores}; neither waits for a line)")
     speed_ups = {figure.links: wan.speed_up(figure, figures) for figure in alone}
-    return {"line": str(wan.LINE), "figures": figures, "speed_up": speed_ups, "latencies": loaded}, HOLDS
+    return {
+        "line": str(wan.LINE),
+        "figures": figures,
+        "speed_up": speed_ups,
+        "latencies": loaded,
+        "disturbed": disturbed,
+    }, HOLDS
 
 
 def _links_table(alone: list[Figure], figures: list[Figure]) -> Table:
@@ -67,6 +75,16 @@ def _loads_table(loaded: list[LoadedLatency]) -> Table:
         latency = each.latency
         rate, p50, p99 = f"{latency.messages_per_second:,.0f}", f"{latency.p50:.1f} ms", f"{latency.p99:.1f} ms"
         listing.add_row(each.line, f"{each.load:.0%}", rate, p50, p99)
+    return listing
+
+
+def _disturbed_table(disturbed: list[Disturbed]) -> Table:
+    from isthmus.lab.benchmarks.wan import MOST_LINKS
+
+    title = f"{MOST_LINKS} links, striped, full load, and something ails one line: shares of what it was before"
+    listing = table(title, "that line", "the others carry", "it carries", "delivered")
+    for each in disturbed:
+        listing.add_row(each.what, f"{each.others:.1%}", f"{each.line:.1%}", f"{each.delivered:.1%}")
     return listing
 
 

@@ -1,9 +1,12 @@
 """`kill -9`, again and again, in the middle of a traced run of two joined sites: how soon it goes on, and what is lost.
 
-Four kinds of victims. A **gateway** that is not the first of its site; the **sequencer**, which is whoever has been
-there longest; the **last** gateway, whose site has none until it is replaced; and a whole **site**, which keeps a
-journal and is started again. Gateways come back as new processes and join. Everybody sends all the time, in both
-directions. In the end the oracles read the traces.
+Five kinds of victims. A **gateway** that is not the first of its site; the **sequencer**, which is whoever has been
+there longest; the **relay**, which is that at the far site; the **last** gateway, whose site has none until it is
+replaced; and a whole **site**, which keeps a journal and is started again. Gateways come back as new processes and
+join. Everybody sends all the time, in both directions. In the end the oracles read the traces.
+
+Does it take longer when much is under way? The first three are killed over emulated lines as well, once with little to
+carry and once with as much as everybody's window takes.
 """
 
 from __future__ import annotations
@@ -16,17 +19,35 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from isthmus.core.ids import SECOND, Nanos
+from isthmus.core.ids import MILLISECOND, SECOND, Nanos
 from isthmus.lab.harness.deaths import flowing_again
 from isthmus.lab.harness.os_process import SLOWNESS, silence
-from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout
+from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, LinkQuality
 from isthmus.simulator.run import promised_by
 from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Event, Report
 
-Victim: TypeAlias = Literal["gateway", "sequencer", "last", "site"]
-VICTIMS: tuple[Victim, ...] = ("gateway", "sequencer", "last", "site")
+Victim: TypeAlias = Literal["gateway", "sequencer", "relay", "last", "site"]
+Queues: TypeAlias = Literal["none", "empty", "full"]
+"""Whether there are emulated lines that things wait for, and whether anything does."""
+
+VICTIMS: dict[Victim, tuple[str, tuple[str, ...]]] = {
+    "gateway": (NEAR, ("g2",)),
+    "sequencer": (NEAR, ("g1", "g2")),
+    "relay": (FAR, ("g1", "g2")),
+    "last": (NEAR, ("g1",)),
+    "site": (NEAR, ()),
+}
+"""Where they are, and who of the gateways is killed, one after the other."""
+
+CASES: tuple[tuple[Victim, Queues], ...] = (
+    *((victim, "none") for victim in VICTIMS),
+    *((victim, queues) for victim in ("gateway", "sequencer", "relay") for queues in ("empty", "full")),
+)
+LINE = LinkQuality(delay=25 * MILLISECOND, rate=20_000_000)
+LARGE = 8192
+"""Bytes of a message where lines are full: 600 a second over two of them, few enough to be traced."""
 
 RATE = 60.0
 """Messages per second and process: some are under way at every moment, and hundreds of kills can still be judged."""
@@ -60,6 +81,7 @@ class KillsOutcome(Struct, frozen=True):
     """All kills of one kind, and what the traces say in the end."""
 
     victim: Victim
+    queues: Queues
     kills: tuple[Kill, ...]
     messages: int
     report: Report
@@ -68,16 +90,27 @@ class KillsOutcome(Struct, frozen=True):
 class KilledSites(JoinedSites):
     """Two sites of which the near one keeps a journal, where it is to be killed as a whole."""
 
-    def __init__(self, directory: Path, victim: Victim, trace: Path) -> None:
-        gateways = [f"{NEAR}/g1", f"{NEAR}/g2"]
-        apart = {"gateway": gateways[1:], "sequencer": gateways, "last": gateways[:1], "site": []}[victim]
+    def __init__(self, directory: Path, victim: Victim, trace: Path, queues: Queues = "none") -> None:
+        self._site, gateways = VICTIMS[victim]
+        self._gateways = [f"{self._site}/{name}" for name in gateways]
         each = 1 if victim == "last" else 2
         both = f'suspect-after = "{SUSPECT_AFTER}"\n'
         journal = 'journal = "journal"\n' if victim == "site" else ""
-        layout = Layout(gateways=(each, each), links=each, both=both, near=journal)
-        super().__init__(layout, directory, run="kills", apart=apart, trace=trace)
+        line = None if queues == "none" else LINE
+        layout = Layout(gateways=(each, each), links=each, both=both, near=journal, line=line)
+        super().__init__(layout, directory, run="kills", apart=self._gateways, trace=trace)
         self.victim = victim
+        self.queues = queues
         self._turn = 0
+
+    async def send_all(self) -> None:
+        """Have everybody send from now on: a little, or all that lines and windows take."""
+        if self.queues != "full":
+            await self.load(RATE)
+            return
+        for child in self.living():
+            for process in (await child.figures()).delivered:
+                await child.send(process, size=LARGE)
 
     async def kill_next(self) -> tuple[Nanos, Nanos, Nanos]:
         """One kill, and the victim's return. Returns, by the traces' clock, when it was, when it was noticed, and until
@@ -95,23 +128,26 @@ class KilledSites(JoinedSites):
         return at, time.time_ns() if self.victim == "last" else at, over
 
     def _next_victim(self) -> str:
-        if self.victim == "site":
-            return NEAR
+        if not self._gateways:
+            return self._site
         # Who comes back stands last in line, so with two of them the first in line changes with every kill.
-        turns = {"gateway": 2, "sequencer": self._turn % 2 + 1, "last": 1}
-        self._turn = turns[self.victim]
-        return f"{NEAR}/g{self._turn}"
+        self._turn += 1
+        return self._gateways[(self._turn - 1) % len(self._gateways)]
 
 
 async def kill_again_and_again(
-    directory: Path, victim: Victim, rounds: int, progress: Callable[[], None] = lambda: None
+    directory: Path,
+    victim: Victim,
+    rounds: int,
+    progress: Callable[[], None] = lambda: None,
+    queues: Queues = "none",
 ) -> KillsOutcome:
     """`rounds` kills of one kind in one run, and the verdicts on its traces."""
     trace = directory / "trace"
     kills: list[tuple[Nanos, Nanos, Nanos]] = []
-    async with KilledSites(directory, victim, trace) as sites:
+    async with KilledSites(directory, victim, trace, queues) as sites:
         await sites.linked()
-        await sites.load(RATE)
+        await sites.send_all()
         for _ in range(rounds):
             await asyncio.sleep(BEFORE)
             kills.append(await sites.kill_next())
@@ -122,6 +158,7 @@ async def kill_again_and_again(
     events = list(read_trace([trace]).events())
     return KillsOutcome(
         victim=victim,
+        queues=queues,
         kills=tuple(
             _timed(events, at, noticed, min(until, following))
             for (at, noticed, until), following in zip(kills, [*(kill[0] for kill in kills[1:]), 1 << 63], strict=True)
@@ -133,10 +170,10 @@ async def kill_again_and_again(
 
 async def measure(directory: Path, rounds: int, progress: Callable[[], None]) -> list[KillsOutcome]:
     outcomes = []
-    for victim in VICTIMS:
-        here = directory / victim
+    for victim, queues in CASES:
+        here = directory / f"{victim}-{queues}"
         here.mkdir()
-        outcomes.append(await kill_again_and_again(here, victim, rounds, progress))
+        outcomes.append(await kill_again_and_again(here, victim, rounds, progress, queues))
     return outcomes
 
 

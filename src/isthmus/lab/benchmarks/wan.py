@@ -17,6 +17,7 @@ from typing import Literal
 from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND
+from isthmus.core.units import format_rate
 from isthmus.lab.harness.sites import FAR, NEAR, JoinedSites, Layout, LinkQuality, Traffic
 from isthmus.runtime.loop import run
 
@@ -31,6 +32,8 @@ SECONDS = 7.0
 LATENCY_SECONDS = 3.0
 MOST_LINKS = 8
 LOADS = (0.01, 0.05, 0.25, 0.5, 0.8)
+LIMPING = 2_000_000
+"""Bits per second of a line that limps: a tenth of the others'."""
 FAST_LINE = LinkQuality(delay=25 * MILLISECOND, rate=100_000_000)
 WINDOW_PER_LINK = 4 << 20
 """Bytes that a sender may have on their way, per link: several times rate × (round trip + what stability takes)."""
@@ -58,6 +61,19 @@ class LoadedLatency(Struct, frozen=True):
     line: str
     load: float
     latency: Latency
+
+
+class Disturbed(Struct, frozen=True):
+    """Full load on eight lines of which something ails the first, beside the same before it did.
+
+    `others` is what the other seven carry, `line` what the first one does, `delivered` what arrives: shares of what it
+    was before.
+    """
+
+    what: str
+    others: float
+    line: float
+    delivered: float
 
 
 class Figure(Struct, frozen=True):
@@ -100,6 +116,56 @@ async def latencies(line: LinkQuality, loads: Sequence[float] = LOADS) -> list[L
         async with JoinedSites(layout, Path(directory), run="bench", settings=settings) as sites:
             await sites.linked()
             return [LoadedLatency(str(line), load, await _latency(sites, capacity * load, SIZE)) for load in loads]
+
+
+async def disturbed(seconds: float = SECONDS) -> list[Disturbed]:
+    """What becomes of eight lines under full load when one is cut for half of every second, or limps."""
+    layout = Layout(processes=(1, 1), gateways=gateways_for(MOST_LINKS), links=MOST_LINKS, line=LINE)
+    settings = {"window_messages": 1 << 17, "window_bytes": WINDOW_PER_LINK * MOST_LINKS}
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
+        async with JoinedSites(layout, Path(directory), run="bench", settings=settings) as sites:
+            await sites.linked()
+            await sites[NEAR].send("p1", size=SIZE)
+            found = []
+            for what, ail, heal in (
+                ("cut for 0.5 s of every second", _flap, "mend 0"),
+                (f"carries {format_rate(LIMPING)}/s", _limp, f"rate 0 {format_rate(LINE.rate or 0)}"),
+            ):
+                await asyncio.sleep(WARM_UP)
+                sound = await _carried(sites, asyncio.sleep(seconds))
+                ill = await _carried(sites, ail(sites, seconds))
+                await _order(sites, heal)
+                found.append(
+                    Disturbed(what, *(now / before if before else 0.0 for before, now in zip(sound, ill, strict=True)))
+                )
+            return found
+
+
+async def _flap(sites: JoinedSites, seconds: float) -> None:
+    for _ in range(ceil(seconds)):
+        await _order(sites, "cut 0")
+        await asyncio.sleep(0.5)
+        await _order(sites, "mend 0")
+        await asyncio.sleep(0.5)
+
+
+async def _limp(sites: JoinedSites, seconds: float) -> None:
+    await _order(sites, f"rate 0 {format_rate(LIMPING)}")
+    await asyncio.sleep(seconds)
+
+
+async def _order(sites: JoinedSites, command: str) -> None:
+    assert sites.lines is not None
+    await sites.lines.order(command)
+
+
+async def _carried(sites: JoinedSites, meanwhile: Awaitable[None]) -> tuple[float, float, float]:
+    """Bytes per second of the other lines and of the first, and messages per second that arrive."""
+    before = await sites[NEAR].figures(), await sites[FAR].figures()
+    await meanwhile
+    near, far = Traffic(before[0], await sites[NEAR].figures()), Traffic(before[1], await sites[FAR].figures())
+    first, *others = (size / near.seconds for _, size in sorted(near.bytes_per_link().items()))
+    return sum(others), first, far.imported_per_second("p1")
 
 
 def gateways_for(links: int) -> tuple[int, int]:
