@@ -260,14 +260,28 @@ def test_watermarks_lose_what_comes_late_and_the_source_does_not(spark: SparkSes
 # The example ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_example_never_sees_a_shipment_without_its_order(spark: SparkSession, tmp_path: Path) -> None:
-    spec = spec_from_file_location("orders_and_shipments", ROOT / "examples/pipeline/orders_and_shipments.py")
+def _example(name: str) -> Any:
+    spec = spec_from_file_location(name, ROOT / f"examples/pipeline/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     example = module_from_spec(spec)
     spec.loader.exec_module(example)
+    return example
+
+
+def test_the_example_never_sees_a_shipment_without_its_order(spark: SparkSession, tmp_path: Path) -> None:
+    example = _example("orders_and_shipments")
     example.ROUNDS = 2
     causal, plain = example.run(spark, tmp_path)
     assert causal.shipments == plain.shipments == 2 * example.ORDERS_PER_ROUND
     assert causal.without_order == 0
     assert plain.without_order > 0
+
+
+@pytest.mark.real
+def test_the_example_of_two_tables_shows_no_cut_that_one_of_them_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    example = _example("tables_under_one_cut")
+    died, ended = example.run(spark, tmp_path)
+    assert died[0] > died[2], "orders were written that no view shows"
+    assert died[1] == died[3]
+    assert ended == (example.ORDERS,) * 4

@@ -163,9 +163,13 @@ class _Watermarks(_Way):
                 time, delay
             )
 
-        within = f"ordered_at BETWEEN shipped_at - INTERVAL {minutes} MINUTES AND shipped_at"
-        orders, shipments = sent("madrid", "ordered", "ordered_at"), sent("valencia", "shipped", "shipped_at")
-        rows = shipments.join(orders, on=_expression(f"shipped = ordered AND {within}"), how="leftOuter")
+        views = f"orders_{minutes}", f"shipments_{minutes}"
+        sent("madrid", "ordered", "ordered_at").createOrReplaceTempView(views[0])
+        sent("valencia", "shipped", "shipped_at").createOrReplaceTempView(views[1])
+        rows = spark.sql(
+            f"SELECT shipped, ordered FROM {views[1]} LEFT JOIN {views[0]} ON shipped = ordered "
+            f"AND ordered_at BETWEEN shipped_at - INTERVAL {minutes} MINUTES AND shipped_at"
+        )
         writer = rows.writeStream.foreachBatch(self.take)
         self.query = writer.option("checkpointLocation", str(directory / f"checkpoint-{minutes}")).start()
 
@@ -177,9 +181,3 @@ class _Watermarks(_Way):
         for progress in self.query.recentProgress[-3:]:
             held = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
             self.held = max(self.held, held)
-
-
-def _expression(text: str) -> Any:
-    from pyspark.sql import functions
-
-    return functions.expr(text)

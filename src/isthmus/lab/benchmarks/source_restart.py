@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from msgspec import Struct
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from isthmus.pipeline.source import SCHEMA, LogStreamReader
 from isthmus.pipeline.source.options import parse_options
@@ -55,10 +54,10 @@ def _measure(logs: int, journal: bool) -> Restart:
         for number in range(0, logs, BATCH_LOGS):
             for place in range(number, min(number + BATCH_LOGS, logs)):
                 _write(directory, place)
-            offset = json.loads(json.dumps(reader.latestOffset(offset, ReadAllAvailable())))
+            offset = json.loads(json.dumps(reader.latestOffset(offset, reader.getDefaultReadLimit())))
         started = time.perf_counter()
         again = LogStreamReader(options, SCHEMA)
-        assert again.latestOffset(offset, ReadAllAvailable()) == offset, "there is nothing new"
+        assert again.latestOffset(offset, reader.getDefaultReadLimit()) == offset, "there is nothing new"
         seconds = time.perf_counter() - started
         return Restart(
             journal=journal,
