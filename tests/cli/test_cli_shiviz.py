@@ -1,4 +1,4 @@
-"""`isthmus shiviz` without Spark, and the options with which other commands read ShiViz logs: refusals first."""
+"""`isthmus shiviz` without Spark: refusals first."""
 
 from __future__ import annotations
 
@@ -48,22 +48,6 @@ def test_what_cannot_be_exported_is_refused(isthmus: Isthmus, arguments: list[st
     refused = isthmus("shiviz", *arguments)
     assert refused.is_refusal(*words), refused
     assert not Path("x.shiviz").exists()
-
-
-@pytest.mark.parametrize("command", [["audit"], ["measure"], ["report", "--to", "x.html"]], ids=lambda words: words[0])
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--shiviz", "(?<host>.*) (?<event>.*)!"], ["--shiviz: it has no group (?<clock>…)", "a parser is such as"]),
-        (["--shiviz", "(?<host>(?<clock>(?<event>"], ["--shiviz: not a regular expression"]),
-        (["--delimiter", "=*"], ["--delimiter: it matches the empty text"]),
-    ],
-    ids=["group", "syntax", "delimiter"],
-)
-def test_an_expression_that_cannot_be_used_is_refused_before_spark_starts(
-    isthmus: Isthmus, command: list[str], options: list[str], words: list[str]
-) -> None:
-    assert isthmus(*command, "service.log", *options).is_refusal(*words)
 
 
 def test_a_run_is_exported_without_spark_and_says_what_to_paste(isthmus: Isthmus) -> None:

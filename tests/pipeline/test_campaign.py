@@ -16,10 +16,10 @@ from isthmus.lab.mutants.catalogue import committed
 from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.standard import standard_group, standard_join
 from isthmus.ordering.orders.causal import CausalOrder
-from isthmus.pipeline.audit import audit_traces
 from isthmus.pipeline.campaign import MOST_TASKS, Progress, campaign, new_directory, tasks_for
 from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.pipeline.problems import SparkProblem
+from isthmus.pipeline.result import audit
 from isthmus.simulator.campaign import SimulatedRun, SimulationPlayer, play_seed, run_seed
 from isthmus.trace.account import Account, Failure
 from isthmus.trace.rows import Stretch, read_rows
@@ -63,7 +63,7 @@ def test_a_campaign_finds_what_the_oracle_finds(spark: SparkSession, player: Sim
 
 def test_kept_traces_are_those_that_were_audited(spark: SparkSession, tmp_path: Path) -> None:
     account = campaign(spark, SEEDS, SimulationPlayer(GROUP, CAUSES_IGNORED), trace=tmp_path / "kept")
-    report = audit_traces(spark, [tmp_path / "kept"])
+    report = audit(spark, tmp_path / "kept").report
     assert (report.runs, report.events, report.quarantined) == (len(SEEDS), account.events, 0)
     violated = {verdict.run for verdict in report.violated if verdict.property == "causal"}
     assert violated == {f"seed-{failure.seed}" for failure in account.failures}

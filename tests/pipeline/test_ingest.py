@@ -12,7 +12,8 @@ import pytest
 from random_executions import row
 from trace_files import all_rows, numbered, rounds, write_jsonl
 
-from isthmus.pipeline.audit import audit, audit_traces
+import isthmus
+from isthmus.pipeline.audit import audit
 from isthmus.pipeline.ingest import files, ingest, is_table, open_table
 from isthmus.trace.parquet import arrow_schema, write_part
 from isthmus.trace.reader import read_trace
@@ -178,7 +179,7 @@ def test_a_log_that_arrives_later_settles_what_was_unknown(spark: SparkSession, 
     for name in ("a/p0", "a/p1"):
         write_jsonl(early / f"{name.replace('/', '.')}.jsonl", logs[name])
     write_jsonl(late / "p2.jsonl", logs["a/p2"])
-    before = audit_traces(spark, [early], table=tmp_path / "first")
+    before = isthmus.audit(spark, early, table=tmp_path / "first").report
     assert {before.verdict(each) for each in ("integrity", "fifo", "causal")} == {"unknown"}
     table = ingest(spark, [early, late], tmp_path / "second")
     assert is_table(tmp_path / "second")

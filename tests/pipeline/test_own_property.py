@@ -11,9 +11,10 @@ from known_mistakes import small
 from pyspark import cloudpickle
 from trace_files import all_rows, write_jsonl
 
+import isthmus
 from isthmus.cli.main import main
 from isthmus.lab.standard import standard_group
-from isthmus.pipeline.audit import audit, audit_traces
+from isthmus.pipeline.audit import audit
 from isthmus.pipeline.engine.finding import Described, Finding
 from isthmus.pipeline.engine.judges import JUDGES
 from isthmus.pipeline.engine.receiver import Receiver
@@ -80,14 +81,14 @@ def test_the_audit_judges_it_where_it_is_expected_as_the_oracles_do(spark: Spark
         judged = [each for each in report.verdicts if each.property == OWN]
         assert judged == judge(all_rows(small("much")), [OWN]).verdicts
         assert report.verdict(OWN) == "violated"
-    assert OWN not in {each.property for each in audit_traces(spark, [table]).verdicts}
+    assert OWN not in {each.property for each in isthmus.audit(spark, table, expect=["fifo"]).report.verdicts}
 
 
 def test_it_is_unknown_where_the_table_has_no_judge_of_it(
     spark: SparkSession, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(JUDGES, OWN)
-    report = audit_traces(spark, [table], expected=[OWN])
+    report = isthmus.audit(spark, table, expect=[OWN]).report
     assert (report.verdict("integrity"), report.verdict(OWN)) == ("holds", "unknown")
 
 

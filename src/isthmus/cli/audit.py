@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.audit_follow import follow_traces
-from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail, out, print_json
+from isthmus.cli.console import table as listing
 from isthmus.cli.spark import (
     COLOURS,
-    DelimiterOption,
     ExpectOption,
+    MapOption,
     MasterOption,
     MemoryOption,
     ScratchOption,
-    ShivizOption,
-    TracesArgument,
+    TableOption,
+    TracesOrNone,
     traces_to_read,
 )
 from isthmus.trace.places import place
@@ -25,7 +26,7 @@ from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
-    from isthmus.trace.files import Traces
+    from isthmus.pipeline.mapping import Traces
     from isthmus.trace.schema import Report
 
 _MOST_RUNS = 20
@@ -33,7 +34,7 @@ _MOST_WITNESSES = 20
 
 
 def audit(
-    traces: TracesArgument,
+    traces: TracesOrNone = None,
     expect: ExpectOption = None,
     master: MasterOption = None,
     keep: Annotated[
@@ -41,8 +42,8 @@ def audit(
     ] = None,
     scratch: ScratchOption = None,
     memory: MemoryOption = "2g",
-    shiviz: ShivizOption = None,
-    delimiter: DelimiterOption = None,
+    table: TableOption = None,
+    mapping: MapOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Audit while traces grow, until Ctrl-C.")] = False,
     checkpoint: Annotated[
         str | None, typer.Option(help="With --follow: where to go on from when started again.", metavar="DIR")
@@ -58,13 +59,13 @@ def audit(
 ) -> int:
     """Audit traces with Spark: which properties every run keeps, and a witness for each violation."""
     only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
-    not_following = {"--keep": keep, "--scratch": scratch, "--shiviz": shiviz, "--delimiter": delimiter}
+    not_following = {"--keep": keep, "--scratch": scratch, "--table": table or None, "--map": mapping}
     for name, value in (not_following if follow else only_following).items():
         if value is not None:
             fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
     if follow:
         return follow_traces(
-            traces,
+            traces or fail("Missing argument 'TRACE…'; give the traces to follow"),
             _expected(expect),
             checkpoint=checkpoint,
             trigger=1.0 if trigger is None else trigger,
@@ -74,7 +75,7 @@ def audit(
             memory=memory,
             output=output,
         )
-    report, expected = _report(traces_to_read(traces, shiviz, delimiter), expect, master, keep, scratch, memory)
+    report, expected = _report(traces_to_read(traces, table, mapping), expect, master, keep, scratch, memory)
     if output is Output.JSON:
         print_json(report)
     else:
@@ -86,14 +87,15 @@ def _report(
     traces: Traces, expect: str | None, master: str | None, keep: str | None, scratch: str | None, memory: str
 ) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
-    from isthmus.pipeline.audit import audit_traces
     from isthmus.pipeline.ingest import session_for
     from isthmus.pipeline.places import use_scratch
+    from isthmus.pipeline.result import audit_given
 
     target = None if keep is None else place(keep)  # what is wrong with it is said before Spark starts
     spark = session_for(traces, master, memory)
     use_scratch(spark, scratch)
-    return audit_traces(spark, traces, expected=expected, table=target), expected
+    with audit_given(spark, traces, expected=expected, table=target) as result:
+        return result.report, expected
 
 
 def _expected(expect: str | None) -> tuple[str, ...]:
@@ -106,7 +108,7 @@ def _expected(expect: str | None) -> tuple[str, ...]:
 
 def _show(report: Report) -> None:
     runs = sorted({each.run for each in report.verdicts})
-    summary = table(
+    summary = listing(
         f"{report.runs:,} runs, {report.events:,} events, {report.quarantined:,} quarantined",
         *("property", "holds", "violated", "unknown", "checked", "violations"),
     )

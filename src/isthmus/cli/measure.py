@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json, table
+from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json
+from isthmus.cli.console import table as listing_of
 from isthmus.cli.spark import (
-    DelimiterOption,
     LinkRateOption,
+    MapOption,
     MasterOption,
     MemoryOption,
     ScratchOption,
-    ShivizOption,
-    TracesArgument,
+    TableOption,
+    TracesOrNone,
     link_rate,
     traces_to_read,
 )
@@ -23,15 +24,15 @@ from isthmus.trace.places import Place, place
 from isthmus.trace.schema import printable
 
 if TYPE_CHECKING:
+    from isthmus.pipeline.mapping import Traces
     from isthmus.pipeline.measure.rows import Figures
-    from isthmus.trace.files import Traces
 
 _MOST_ROWS = 40
 """Of a table on the terminal."""
 
 
 def measure(
-    traces: TracesArgument,
+    traces: TracesOrNone = None,
     to: Annotated[
         str | None, typer.Option(help="Write all tables as Parquet into this directory.", metavar="DIR")
     ] = None,
@@ -39,12 +40,12 @@ def measure(
     master: MasterOption = None,
     scratch: ScratchOption = None,
     memory: MemoryOption = "2g",
-    shiviz: ShivizOption = None,
-    delimiter: DelimiterOption = None,
+    table: TableOption = None,
+    mapping: MapOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
-    figures = _figures(traces_to_read(traces, shiviz, delimiter), to, link_rate(rate), master, scratch, memory)
+    figures = _figures(traces_to_read(traces, table, mapping), to, link_rate(rate), master, scratch, memory)
     if output is Output.JSON:
         print_json(figures)
     else:
@@ -152,7 +153,7 @@ def _print(title: str, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> N
     from rich.text import Text
 
     several = len({row[0] for row in rows}) > 1
-    listing = table(title, *(("run", *names) if several else names))
+    listing = listing_of(title, *(("run", *names) if several else names))
     for row in rows[:_MOST_ROWS]:
         listing.add_row(*(Text(printable(cell)) for cell in row[0 if several else 1 :]))
     out.print(listing)

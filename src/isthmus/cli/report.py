@@ -11,19 +11,19 @@ from msgspec import Struct
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, out, print_json
 from isthmus.cli.spark import (
     COLOURS,
-    DelimiterOption,
     ExpectOption,
     LinkRateOption,
+    MapOption,
     MasterOption,
     MemoryOption,
     ScratchOption,
-    ShivizOption,
-    TracesArgument,
+    TableOption,
+    TracesOrNone,
     link_rate,
     traces_to_read,
 )
+from isthmus.pipeline.mapping import Traces
 from isthmus.pipeline.problems import refuse_target
-from isthmus.trace.files import Traces
 from isthmus.trace.places import place
 from isthmus.trace.properties import expected_properties
 from isthmus.trace.schema import Report, Verdict, printable
@@ -40,7 +40,7 @@ class Result(Struct, frozen=True):
 
 
 def report(
-    traces: TracesArgument,
+    traces: TracesOrNone = None,
     to: Annotated[str, typer.Option(help="The page to write.", metavar="FILE")] = "report.html",
     expect: ExpectOption = None,
     pictures: Annotated[int, typer.Option(help="Witnesses that are drawn, at most.", min=0, max=200)] = 6,
@@ -48,12 +48,12 @@ def report(
     master: MasterOption = None,
     scratch: ScratchOption = None,
     memory: MemoryOption = "2g",
-    shiviz: ShivizOption = None,
-    delimiter: DelimiterOption = None,
+    table: TableOption = None,
+    mapping: MapOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Write a page about traces: verdicts, latency, throughput, links, overhead, and a diagram of each witness."""
-    read = traces_to_read(traces, shiviz, delimiter)
+    read = traces_to_read(traces, table, mapping)
     found, expected = _written(read, to, expect, pictures, link_rate(rate), master, scratch, memory)
     if output is Output.JSON:
         print_json(Result(str(to), found.runs, found.events, found.quarantined, found.verdicts))

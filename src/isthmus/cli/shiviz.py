@@ -9,14 +9,14 @@ import typer
 from msgspec import Struct
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json
-from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument, traces_to_read
+from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument, places_of
 from isthmus.pipeline.problems import is_table, refuse_target
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Violation, printable
 from isthmus.trace.shiviz.exporter import PARSER, chosen_run, write_log
 
 if TYPE_CHECKING:
-    from isthmus.trace.files import Traces
+    from isthmus.trace.places import Place
     from isthmus.trace.schema import Event
 
 _COMFORTABLE = 5000
@@ -48,7 +48,7 @@ def shiviz(
 ) -> int:
     """Write a log for ShiViz, with vector clocks: a whole run, or the witness of one violation."""
     refuse_target(to, "run.shiviz")
-    places = traces_to_read(traces, None, None)
+    places = places_of(traces)
     captions: dict[tuple[str, int], str] = {}
     shown: Violation | None = None
     if violation is None and not any(map(is_table, places)):
@@ -65,7 +65,7 @@ def shiviz(
     return HOLDS
 
 
-def _whole_run(traces: Traces, run: str | None) -> list[Event]:
+def _whole_run(traces: list[Place], run: str | None) -> list[Event]:
     """For this, the seconds of Spark are not needed."""
     trace = read_trace(traces)
     chosen = chosen_run(trace.runs, run)
@@ -73,7 +73,7 @@ def _whole_run(traces: Traces, run: str | None) -> list[Event]:
 
 
 def _story(
-    traces: Traces, run: str | None, violation: int | None, master: str | None, memory: str
+    traces: list[Place], run: str | None, violation: int | None, master: str | None, memory: str
 ) -> tuple[list[Event], dict[tuple[str, int], str], Violation | None]:
     from isthmus.pipeline.session import require_packages
 

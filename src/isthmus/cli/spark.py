@@ -1,4 +1,4 @@
-"""The options that the commands on Spark share, how ShiViz logs are to be read, and the colours of verdicts."""
+"""The options that the commands on Spark share, what they are to read, and the colours of verdicts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.console import fail, rate_of
-from isthmus.trace.files import Traces
+from isthmus.pipeline.mapping import Mapped, Traces
+from isthmus.pipeline.mapping.model import load_mapping
+from isthmus.trace.places import Place, place
 from isthmus.trace.properties import PROPERTIES, expected_properties
-from isthmus.trace.shiviz.expression import BadExpression
-from isthmus.trace.shiviz.log import Expressions
 
 if TYPE_CHECKING:
     from isthmus.trace.schema import Answer
 
 TracesArgument = Annotated[
     list[str],
+    typer.Argument(metavar="TRACE…", help="Trace directories or files, or one table: paths, or addresses as s3a://…."),
+]
+TracesOrNone = Annotated[
+    list[str] | None,
     typer.Argument(metavar="TRACE…", help="Trace directories or files, or one table: paths, or addresses as s3a://…."),
 ]
 ExpectOption = Annotated[
@@ -29,12 +33,17 @@ ExpectOption = Annotated[
 LinkRateOption = Annotated[
     str | None, typer.Option("--link-rate", help="What each link can carry, as in 20Mbit, for utilisation.")
 ]
-ShivizOption = Annotated[
-    str | None,
-    typer.Option("--shiviz", help="How to read ShiViz logs (*.log): a parser expression.", metavar="EXPRESSION"),
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table", help="A table or a path for --map; for one of several inputs, NAME=TABLE.", metavar="[NAME=]TABLE"
+    ),
 ]
-DelimiterOption = Annotated[
-    str | None, typer.Option("--delimiter", help="What stands between executions in such logs.", metavar="EXPRESSION")
+MapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--map", help="What the columns or lines of other tables mean: a mapping, or a template.", metavar="FILE"
+    ),
 ]
 MasterOption = Annotated[str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")]
 MemoryOption = Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")]
@@ -52,11 +61,33 @@ def link_rate(text: str | None) -> int | None:
     return None if text is None else rate_of("--link-rate", text, "give a rate such as 20Mbit")
 
 
-def traces_to_read(paths: list[str], shiviz: str | None, delimiter: str | None) -> Traces:
-    """The traces that a user names, with expressions that can be used."""
-    expressions = Expressions(shiviz or "", delimiter or "")
-    try:
-        expressions.check()
-    except BadExpression as error:
-        fail(f"{error}; a parser is such as '(?<host>\\S+) (?<clock>{{.*}})\\n(?<event>.*)'")
-    return Traces(paths, expressions)
+def places_of(traces: list[str]) -> list[Place]:
+    """Where traces are. Relative paths are resolved here, because tasks have other working directories."""
+    return [place(trace).absolute() for trace in traces]
+
+
+def traces_to_read(paths: list[str] | None, tables: list[str] | None, mapping: str | None) -> Traces:
+    """The traces that a user names, or the tables, with a mapping that can be used."""
+    if mapping is None:
+        if tables:
+            fail("--table is for tables that a mapping explains; give --map as well, or traces as they are")
+        return [place(path).absolute() for path in paths or ()] or fail(
+            "Missing argument 'TRACE…'; give traces, or tables with --map"
+        )
+    known = load_mapping(mapping)
+    named: dict[str, list[str]] = {}
+    for each in tables or []:
+        name, found, table = each.partition("=")
+        if not found or name not in known.names:
+            name, table = known.names[0], each
+            if len(known.names) > 1:
+                fail(f"--table {each}: the mapping has inputs {', '.join(known.names)}; write NAME=TABLE")
+        named.setdefault(name, []).append(table)
+    if paths:
+        if len(known.names) > 1:
+            fail(f"{paths[0]}: the mapping has several inputs; give --table NAME=TABLE for {', '.join(known.names)}")
+        named.setdefault(known.names[0], []).extend(map(str, paths))
+    for one in known.inputs:
+        if not one.source and one.name not in named:
+            fail(f"{known.label}: nothing says which table input '{one.name}' is; give --table or `from`")
+    return Mapped(known, named)

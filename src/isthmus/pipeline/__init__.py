@@ -21,7 +21,12 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """Make `format("isthmus")` known to a session, or to the active one: the one import that the source needs."""
-    from isthmus.pipeline import source
+    """Make `format("isthmus")` and, for SQL, `isthmus_audit` known to a session, or to the active one."""
+    from isthmus.pipeline import source, sql
 
+    if spark is None:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.active()
     source.register(spark)
+    sql.register(spark)

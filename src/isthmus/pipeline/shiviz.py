@@ -7,7 +7,7 @@ stands for it and says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 
 from isthmus.pipeline.audit import audit
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
+from isthmus.pipeline.mapping import Traces
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.report import clean_table
 from isthmus.pipeline.report.witness import witnesses
-from isthmus.trace.places import Place
 from isthmus.trace.schema import COLUMNS, Event, Report, TraceError, Violation
 from isthmus.trace.shiviz.exporter import chosen_run
 
@@ -32,7 +32,7 @@ class ShownRows(NamedTuple):
     violation: Violation | None
 
 
-def story(spark: SparkSession, traces: Sequence[str | Place], run: str | None, number: int | None) -> ShownRows:
+def story(spark: SparkSession, traces: Traces, run: str | None, number: int | None) -> ShownRows:
     """The rows of a run, or of the violation of that number. They come to the driver: what ShiViz draws is small."""
     with clean_table(spark, traces) as table:
         shown = None if number is None else nth_violation(audit(spark, table), number, run)

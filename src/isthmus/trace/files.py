@@ -13,12 +13,8 @@ from typing import IO
 
 from isthmus.trace.places import Address, Place, place
 from isthmus.trace.schema import TraceError
-from isthmus.trace.shiviz.log import Expressions
 
 SUFFIXES = (".jsonl", ".parquet")
-SHIVIZ_SUFFIX = ".shiviz"
-LOG_SUFFIX = ".log"
-"""Logs of any program end like this: in a directory they are traces only where the user says how to read them."""
 
 
 def local_path(given: str | Place) -> Path:
@@ -33,35 +29,12 @@ def local_path(given: str | Place) -> Path:
     return found
 
 
-class Traces(list[Place]):
-    """Places of traces, and how to read those of them that are ShiViz logs and do not say it themselves.
-
-    Relative paths are resolved here, because tasks have other working directories.
-    """
-
-    def __init__(self, paths: Iterable[str | Place], expressions: Expressions | None = None) -> None:
-        super().__init__(place(path).absolute() for path in paths)
-        self.expressions = expressions or Expressions()
-
-
-def find_files_and_logs(paths: Iterable[str | Place]) -> list[Place]:
-    """Like `find_files`, and ShiViz logs as well."""
-    has_parser = isinstance(paths, Traces) and bool(paths.expressions.parser)
-    suffixes = (*SUFFIXES, SHIVIZ_SUFFIX, LOG_SUFFIX) if has_parser else (*SUFFIXES, SHIVIZ_SUFFIX)
-    return find_files(paths, suffixes, by_name=(LOG_SUFFIX,))
-
-
-def find_files(
-    paths: Iterable[str | Place], suffixes: tuple[str, ...] = SUFFIXES, by_name: tuple[str, ...] = ()
-) -> list[Place]:
-    """Every trace file that is named, or lies below a directory that is named, once.
-
-    Files that end with one of `by_name` count where they are named themselves.
-    """
+def find_files(paths: Iterable[str | Place]) -> list[Place]:
+    """Every trace file that is named, or lies below a directory that is named, once."""
     found: dict[str, Place] = {}
     for given in map(place, paths):
         try:
-            for file in _files_of(given, suffixes, by_name):
+            for file in _files_of(given):
                 if isinstance(file, Path) and not file.is_file():
                     raise TraceError(file, "not a regular file", "remove it, or give the trace files one by one")
                 # A file that is named twice, or is in a directory that is named too, is still one file.
@@ -73,9 +46,9 @@ def find_files(
     return list(found.values())
 
 
-def _files_of(given: Place, suffixes: tuple[str, ...], by_name: tuple[str, ...]) -> list[Place]:
+def _files_of(given: Place) -> list[Place]:
     if given.is_dir():
-        files = sorted(files_below(given, _unreadable, suffixes))
+        files = sorted(files_below(given, _unreadable))
         if not files:
             raise TraceError(
                 given, "no trace files in this directory", "give one that holds *.jsonl or *.parquet files"
@@ -83,7 +56,7 @@ def _files_of(given: Place, suffixes: tuple[str, ...], by_name: tuple[str, ...])
         return files
     if not given.exists():
         raise TraceError(given, "no such file or directory", "give a directory of *.jsonl or *.parquet files")
-    if given.suffix not in (*suffixes, *by_name):
+    if given.suffix not in SUFFIXES:
         raise TraceError(given, "not a trace file", "give *.jsonl or *.parquet files, or a directory of them")
     return [given]
 

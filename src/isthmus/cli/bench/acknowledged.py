@@ -73,10 +73,11 @@ def _endure(
 
 
 def _audit(trace: Path) -> Report:
-    from isthmus.pipeline.audit import audit_traces
     from isthmus.pipeline.ingest import session_for
+    from isthmus.pipeline.result import audit
 
-    return audit_traces(session_for([trace], None, MEMORY), [trace])
+    with audit(session_for([trace], None, MEMORY), trace) as result:
+        return result.report
 
 
 def _show(endured: Endurance, report: Report, held: dict[Any, Any], expected: tuple[Any, ...]) -> None:

@@ -16,13 +16,12 @@ from isthmus.pipeline.engine.judges import Judges, judges_of
 from isthmus.pipeline.engine.logs import Block
 from isthmus.pipeline.engine.run import Run
 from isthmus.pipeline.engine.store import InMemory
-from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
+from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, spark_reason
 from isthmus.pipeline.ingest.table import TableRows
-from isthmus.pipeline.places import require_readable, room_for_a_table
-from isthmus.pipeline.problems import TABLE_MARK, in_words, is_table
+from isthmus.pipeline.places import require_readable
+from isthmus.pipeline.problems import TABLE_MARK, in_words
 from isthmus.pipeline.stores import use_settings_of
 from isthmus.pipeline.tasks import in_tasks
-from isthmus.trace.places import Place
 from isthmus.trace.properties import PROPERTIES, audited_properties, violation
 from isthmus.trace.schema import Report, Verdict
 
@@ -31,23 +30,6 @@ ROWS_PER_TASK = 2_000_000
 
 MOST_WITNESSES = 1000
 """That are described in a report, over all runs. All violations are counted."""
-
-
-def audit_traces(
-    spark: SparkSession,
-    paths: Sequence[str | Place],
-    *,
-    expected: Iterable[str] = (),
-    table: str | Place | None = None,
-) -> Report:
-    """Audit trace files, or one table that was made of them before. With `table`, the table is kept there."""
-    use_settings_of(spark)
-    if len(paths) == 1 and is_table(paths[0]):
-        return audit(spark, open_table(paths[0]), expected=expected)
-    if table is not None:
-        return audit(spark, ingest(spark, paths, table), expected=expected)
-    with room_for_a_table(spark) as room:
-        return audit(spark, ingest(spark, paths, room), expected=expected)
 
 
 def audit(

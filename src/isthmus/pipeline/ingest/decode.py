@@ -13,13 +13,10 @@ from isthmus.pipeline.engine.logs import Array
 from isthmus.pipeline.ingest.files import FilePiece
 from isthmus.pipeline.ingest.sound import not_utf8, suspects
 from isthmus.pipeline.ingest.table import TORN, WORDS
-from isthmus.trace.files import open_file
+from isthmus.pipeline.mapping.model import REASON
 from isthmus.trace.parquet import arrow_schema, columns_to_read, open_parquet
-from isthmus.trace.places import place
-from isthmus.trace.rows import Rows, Stretch, converted, read_rows, sensible
-from isthmus.trace.schema import COLUMNS, TraceError
-from isthmus.trace.shiviz.importer import import_log
-from isthmus.trace.shiviz.log import MAX_FILE, Bad, Expressions
+from isthmus.trace.rows import Stretch, converted, read_rows, sensible
+from isthmus.trace.schema import COLUMNS, TraceError, printable
 
 BATCH_ROWS = 1 << 20
 """Rows that a task has in memory at a time."""
@@ -46,7 +43,7 @@ def decoded(piece: FilePiece) -> Iterator[Batch]:
     bad: list[tuple[int, str]] = []
     try:
         stretch = Stretch(piece.path, piece.start, piece.end, piece.first_line)
-        for rows in [_shiviz_rows(piece)] if piece.shiviz else read_rows(stretch):
+        for rows in read_rows(stretch):
             lines += rows.lines
             events += rows.events
             bad += rows.bad
@@ -66,26 +63,28 @@ def _encoded(name: str, column: Any) -> Any:
     return column.dictionary_encode() if name in WORDS and not pa.types.is_dictionary(column.type) else column
 
 
-def _shiviz_rows(piece: FilePiece) -> Rows:
-    if piece.end is not None and piece.end > MAX_FILE:
-        reason = f"a ShiViz log of more than {MAX_FILE >> 20} MiB, which is more than is read as a whole"
-        raise TraceError(piece.path, reason, "cut it into several")
-    with open_file(piece.path) as file:
-        content = file.read()
-    bad: Bad = []
-    found = list(import_log(content, place(piece.path).stem, Expressions(piece.parser, piece.delimiter), bad))
-    return sensible(Rows([line for line, _ in found], [event for _, event in found], bad))
-
-
 def _parquet(piece: FilePiece) -> Iterator[Batch]:
     """Row groups, in parts of a million rows."""
     with open_parquet(piece.path, read_dictionary=WORDS, memory_map=True) as file:
         names = columns_to_read(piece.path, file.schema_arrow).names
+        if REASON in file.schema_arrow.names:
+            names = [*names, REASON]
         groups = list(range(piece.start, piece.end or 0))
         line = piece.first_line
         for part in file.iter_batches(BATCH_ROWS, groups, names, use_threads=False):
-            yield _checked(_with_our_types(part), np.arange(line, line + part.num_rows))
+            yield _without_reason(part, np.arange(line, line + part.num_rows))
             line += part.num_rows
+
+
+def _without_reason(part: Any, lines: Array) -> Batch:
+    """Rows that have no reason beside them why they do not count, checked like any other."""
+    if REASON not in part.schema.names or part.column(REASON).null_count == part.num_rows:
+        return _checked(_with_our_types(part), lines)
+    reasons = part.column(REASON)
+    sound = reasons.is_null().to_numpy(zero_copy_only=False)
+    told = zip(lines[~sound].tolist(), reasons.drop_null().to_pylist(), strict=True)
+    batch = _checked(_with_our_types(part.filter(pa.array(sound))), lines[sound])
+    return batch._replace(bad=batch.bad + [(line, printable(reason)) for line, reason in told])
 
 
 def _with_our_types(part: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Large JSON Lines files are cut into pieces at line ends, so that one file keeps all cores busy; a piece of a Parquet
 file is one of its row groups. A file that cannot be read, or is no trace, is a bad file: it is quarantined as a whole,
-with its reason, and the others still count. A ShiViz log is one piece, because its clocks need the whole of it.
+with its reason, and the others still count.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from isthmus.trace.files import LOG_SUFFIX, SHIVIZ_SUFFIX, open_file, size_of
+from isthmus.trace.files import open_file, size_of
 from isthmus.trace.parquet import columns_to_read, open_parquet
 from isthmus.trace.places import Address, Place, place
 from isthmus.trace.schema import TraceError
-from isthmus.trace.shiviz.log import Expressions
 
 PIECE_BYTES = 32 << 20
 """Of JSON Lines. About 120,000 rows, half a second of one core."""
@@ -32,19 +31,13 @@ _AT_ONCE = 16
 
 
 class FilePiece(NamedTuple):
-    """What is read of a file in one go: a stretch, or a whole ShiViz log.
-
-    `parser` and `delimiter` are for ShiViz logs that do not say themselves how they are read.
-    """
+    """What is read of a file in one go: a stretch."""
 
     file: int
     path: str
     start: int = 0
     end: int | None = None
     first_line: int = 1
-    shiviz: bool = False
-    parser: str = ""
-    delimiter: str = ""
     rows: int = _ALONE
     """About how many rows it has, or that it shares with nobody."""
 
@@ -58,14 +51,14 @@ class TraceFiles(NamedTuple):
     """Number and reason of each file that cannot be used."""
 
 
-def examine(paths: Iterable[Place], expressions: Expressions) -> TraceFiles:
+def examine(paths: Iterable[Place]) -> TraceFiles:
     """Look at sizes and footers, and decide how each file is read."""
     names = list(map(str, paths))
     files = TraceFiles(names, [], [])
 
     def look(number: int) -> tuple[list[FilePiece], str]:
         try:
-            return list(_looked_at(number, names[number], expressions)), ""
+            return list(_looked_at(number, names[number])), ""
         except TraceError as error:
             return [], error.reason
 
@@ -79,15 +72,8 @@ def examine(paths: Iterable[Place], expressions: Expressions) -> TraceFiles:
     return files
 
 
-def _looked_at(number: int, name: str, expressions: Expressions) -> Iterator[FilePiece]:
-    if name.endswith(".parquet"):
-        yield from _row_groups(number, name)
-    elif name.endswith((SHIVIZ_SUFFIX, LOG_SUFFIX)):
-        size = size_of(name)
-        how = (expressions.parser, expressions.delimiter)
-        yield FilePiece(number, name, 0, size, 1, True, *how, 1 + (size or 0) // _ROW_BYTES)
-    else:
-        yield from _pieces(number, name)
+def _looked_at(number: int, name: str) -> Iterator[FilePiece]:
+    yield from _row_groups(number, name) if name.endswith(".parquet") else _pieces(number, name)
 
 
 def _row_groups(number: int, name: str) -> Iterator[FilePiece]:

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from isthmus.pipeline.columns import spark_schema
 from isthmus.pipeline.engine.logs import CODED_COLUMNS, Audiences, Block, Rows, coded
 from isthmus.pipeline.failures import SPARK_FAILURES, spark_reason
-from isthmus.pipeline.ingest.rows import spark_schema
 from isthmus.pipeline.problems import TABLE_MARK, in_words
 from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.parquet import open_parquet

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from isthmus.pipeline.audit import audit
-from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason
+from isthmus.pipeline.ingest import SPARK_FAILURES, TraceTable, ingest, open_table, spark_reason, table_named
+from isthmus.pipeline.mapping import Mapped, Traces
 from isthmus.pipeline.measure import measured
 from isthmus.pipeline.places import room_for_a_table
-from isthmus.pipeline.problems import in_words, is_table, refuse_target
+from isthmus.pipeline.problems import in_words, refuse_target
 from isthmus.pipeline.report.page import Content, Shown, page
 from isthmus.pipeline.report.witness import MOST_PICTURES, choose, witnesses
 from isthmus.pipeline.stores import use_settings_of
@@ -24,11 +25,12 @@ MOST_RUNS = 6
 
 
 @contextmanager
-def clean_table(spark: SparkSession, paths: Sequence[str | Place]) -> Iterator[TraceTable]:
+def clean_table(spark: SparkSession, paths: Traces) -> Iterator[TraceTable]:
     """The table of these traces: the one that is named, or one that lives as long as the block."""
     use_settings_of(spark)
-    if len(paths) == 1 and is_table(paths[0]):
-        yield open_table(paths[0])
+    named = table_named(paths)
+    if named is not None:
+        yield open_table(named)
         return
     with room_for_a_table(spark) as room:
         yield ingest(spark, paths, room)
@@ -36,7 +38,7 @@ def clean_table(spark: SparkSession, paths: Sequence[str | Place]) -> Iterator[T
 
 def write_report(
     spark: SparkSession,
-    paths: Sequence[str | Place],
+    paths: Traces,
     target: str | Place,
     *,
     expected: Sequence[str] | None = None,
@@ -56,7 +58,7 @@ def write_report(
 def _content(
     spark: SparkSession,
     table: TraceTable,
-    paths: Sequence[str | Place],
+    paths: Traces,
     expected: Sequence[str],
     pictures: int,
     bits_per_second: float | None,
@@ -69,7 +71,7 @@ def _content(
     try:
         shown = [Shown(each.violation, each.picture) for each in witnesses(rows, choose(wrong, pictures))]
         return Content(
-            traces=[str(path) for path in paths],
+            traces=[str(paths)] if isinstance(paths, Mapped) else [str(path) for path in paths],
             report=report,
             expected=list(expected),
             figures=figures,

@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from isthmus.pipeline.ingest.rows import spark_schema
+from isthmus.pipeline.columns import spark_schema
 from isthmus.pipeline.source.files import SOURCE_COLUMNS, BlockReader, where_is
 from isthmus.pipeline.source.index import LogIndex, Slice
 from isthmus.pipeline.source.offset import BEGINNING, Offset, read_offset

@@ -1,1 +1,1 @@
-"""Traces as logs that ShiViz draws, and such logs as traces (docs/design/shiviz.md)."""
+"""Traces as logs that ShiViz draws (docs/design/shiviz.md)."""

@@ -1,4 +1,4 @@
-r"""Rows of one run as a log that ShiViz draws, and that comes back as the very same rows.
+r"""Rows of one run as a log that ShiViz draws. With the mapping `shiviz` it comes back as the very same rows.
 
 The file is made to be uploaded: the parser expression on the first line, nothing on the second, then three lines per
 row: host and clock, what people see, and all columns as `name=value`. Values are JSON without white space, so the
@@ -19,7 +19,9 @@ import msgspec
 
 from isthmus.trace.schema import COLUMNS, Event, TraceError, printable
 from isthmus.trace.shiviz.clocks import message_of, stamped
-from isthmus.trace.shiviz.importer import GROUPS
+
+GROUPS: dict[str, str] = {column: "kind" if column == "event" else column for column in COLUMNS}
+"""Column to the name of its group: `event` is ShiViz's own, the text that people see."""
 
 PARSER = r"^(?<host>\S+) (?<clock>\{.*\})\n(?<event>.*)\n" + " ".join(
     rf"{group}=(?<{group}>\S+)" for group in GROUPS.values()

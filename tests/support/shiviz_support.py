@@ -1,17 +1,16 @@
-"""Random runs for the tests of ShiViz logs, and shorthands to read and write such logs."""
+"""Random runs for the tests of ShiViz logs, and a reader of such logs."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
+from isthmus.pipeline.mapping.model import load_mapping
 from isthmus.trace.schema import Event
-from isthmus.trace.shiviz.importer import import_log
-from isthmus.trace.shiviz.log import Expressions
-
-DEFAULT = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
-GOVECTOR = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
 
 
 def row(name: str, index: int, event: Any, message: tuple[str, int] | None = None, **more: Any) -> Event:
@@ -50,19 +49,14 @@ def runs(draw: st.DrawFn, *, disorder: bool = True) -> list[Event]:
     ]
 
 
-def read(text: str | bytes, parser: str = "", delimiter: str = "") -> tuple[list[Event], list[tuple[int, str]]]:
-    """The rows of a log called `log`, and what is wrong with it."""
-    bad: list[tuple[int, str]] = []
-    content = text.encode() if isinstance(text, str) else text
-    rows = [event for _, event in import_log(content, "log", Expressions(parser, delimiter), bad)]
-    return rows, sorted(bad)
-
-
-def in_words(rows: list[Event]) -> list[str]:
-    """Rows in short: `b deliver a/1`."""
-    texts = []
-    for each in rows:
-        message = f" {each.origin_process}/{each.origin_seq}" if each.origin_seq else ""
-        to = " to " + ",".join(name.partition("/")[2] for name in each.destinations or ())
-        texts.append(f"{each.process}{each.index} {each.event}{message}{to if each.event == 'send' else ''}")
-    return texts
+def read(text: str) -> list[Event]:
+    """The rows of an exported log, by the pattern of the mapping with which it is read again."""
+    [template] = load_mapping("shiviz").inputs
+    rows = []
+    for line in text.split("\n"):
+        found = re.search(template.pattern, line)
+        if found is not None:
+            columns = found.groupdict()
+            columns["event"] = columns.pop("kind")
+            rows.append(msgspec.convert({name: json.loads(value) for name, value in columns.items()}, Event))
+    return rows
