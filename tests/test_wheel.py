@@ -17,7 +17,12 @@ from packaging.requirements import Requirement
 from patience import seconds
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = ("isthmus/py.typed", "isthmus/pipeline/log4j2.properties", "isthmus/pipeline/report/report.css")
+DATA = (
+    "isthmus/py.typed",
+    "isthmus/pipeline/log4j2.properties",
+    "isthmus/pipeline/mapping/templates/redis.toml",
+    "isthmus/pipeline/report/report.css",
+)
 BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 
 
