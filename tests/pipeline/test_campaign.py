@@ -16,7 +16,7 @@ from isthmus.lab.mutants.catalogue import committed
 from isthmus.lab.mutants.mutant import Mutant, alive
 from isthmus.lab.standard import standard_group, standard_join
 from isthmus.ordering.orders.causal import CausalOrder
-from isthmus.pipeline.campaign import MOST_TASKS, Progress, campaign, new_directory, tasks_for
+from isthmus.pipeline.campaign import Portions, Progress, campaign, new_directory, seeds_per_task
 from isthmus.pipeline.campaign.task import play_seeds
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.result import audit
@@ -162,9 +162,15 @@ def test_accounts_add_up() -> None:
 
 
 def test_short_campaigns_use_all_cores_and_long_ones_few_tasks() -> None:
-    assert [tasks_for(seeds, 2) for seeds in (1, 3, 16, 40)] == [1, 3, 16, 20]
-    assert tasks_for(5000, 2) == 625
-    assert tasks_for(100_000_000, 2) == MOST_TASKS
+    assert [seeds_per_task(seeds, 2) for seeds in (1, 3, 16, 40, 5000, 100_000_000)] == [1, 1, 1, 2, 8, 8]
+
+
+@pytest.mark.parametrize(("seeds", "size"), [(range(1, 2), 8), (range(5, 22), 8), (range(3, 19), 8), (range(7, 10), 1)])
+def test_portions_are_all_of_the_seeds_in_their_order(seeds: range, size: int) -> None:
+    portions = Portions(seeds, size)
+    assert [seed for portion in portions for seed in portion] == list(seeds)
+    assert all(len(portion) == size for portion in portions[:-1])
+    assert 0 < len(portions[len(portions) - 1]) <= size
 
 
 @pytest.mark.parametrize(

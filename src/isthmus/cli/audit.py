@@ -12,14 +12,19 @@ from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, err, fail
 from isthmus.cli.console import table as listing
 from isthmus.cli.spark import (
     COLOURS,
+    ConfOption,
     ExpectOption,
     MapOption,
     MasterOption,
     MemoryOption,
+    RunOption,
     ScratchOption,
     TableOption,
     TracesOrNone,
+    Way,
+    shown_progress,
     traces_to_read,
+    way_to_spark,
 )
 from isthmus.trace.places import place
 from isthmus.trace.properties import expected_properties
@@ -41,7 +46,9 @@ def audit(
         str | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
     ] = None,
     scratch: ScratchOption = None,
-    memory: MemoryOption = "2g",
+    memory: MemoryOption = None,
+    conf: ConfOption = None,
+    run: RunOption = None,
     table: TableOption = None,
     mapping: MapOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Audit while traces grow, until Ctrl-C.")] = False,
@@ -59,10 +66,17 @@ def audit(
 ) -> int:
     """Audit traces with Spark: which properties every run keeps, and a witness for each violation."""
     only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
-    not_following = {"--keep": keep, "--scratch": scratch, "--table": table or None, "--map": mapping}
+    not_following = {
+        "--keep": keep,
+        "--scratch": scratch,
+        "--run": run,
+        "--table": table or None,
+        "--map": mapping,
+    }
     for name, value in (not_following if follow else only_following).items():
         if value is not None:
             fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
+    way = way_to_spark(master, memory, conf)
     if follow:
         return follow_traces(
             traces or fail("Missing argument 'TRACE…'; give the traces to follow"),
@@ -71,11 +85,10 @@ def audit(
             trigger=1.0 if trigger is None else trigger,
             once=once,
             max_held=1_000_000 if max_held is None else max_held,
-            master=master,
-            memory=memory,
+            way=way,
             output=output,
         )
-    report, expected = _report(traces_to_read(traces, table, mapping), expect, master, keep, scratch, memory)
+    report, expected = _report(traces_to_read(traces, table, mapping), expect, way, keep, scratch, run)
     if output is Output.JSON:
         print_json(report)
     else:
@@ -84,7 +97,7 @@ def audit(
 
 
 def _report(
-    traces: Traces, expect: str | None, master: str | None, keep: str | None, scratch: str | None, memory: str
+    traces: Traces, expect: str | None, way: Way, keep: str | None, scratch: str | None, run: str | None
 ) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
     from isthmus.pipeline.ingest import session_for
@@ -92,10 +105,11 @@ def _report(
     from isthmus.pipeline.result import audit_given
 
     target = None if keep is None else place(keep)  # what is wrong with it is said before Spark starts
-    spark = session_for(traces, master, memory)
-    use_scratch(spark, scratch)
-    with audit_given(spark, traces, expected=expected, table=target) as result:
-        return result.report, expected
+    with shown_progress():
+        spark = session_for(traces, *way)
+        use_scratch(spark, scratch)
+        with audit_given(spark, traces, expected=expected, table=target, run=run) as result:
+            return result.report, expected
 
 
 def _expected(expect: str | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, err, fail, out
-from isthmus.cli.spark import COLOURS
+from isthmus.cli.spark import COLOURS, Way
 from isthmus.trace.files import SUFFIXES
 from isthmus.trace.places import Place, place
 from isthmus.trace.schema import TraceError, printable
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from isthmus.pipeline.follow.record import BatchFindings, Summary
-    from isthmus.trace.places import Place, place
-from isthmus.trace.schema import Verdict
+    from isthmus.trace.schema import Verdict
 
 _MOST_RUNS = 20
 
@@ -38,8 +37,7 @@ def follow_traces(
     trigger: float,
     once: bool,
     max_held: int,
-    master: str | None,
-    memory: str,
+    way: Way,
     output: Output,
 ) -> int:
     """Follow until Ctrl-C, or with `once` to the end of what is there. Returns the exit code."""
@@ -57,7 +55,7 @@ def follow_traces(
             for name, judged in followed_properties(expected).items():
                 if judged is None:
                     show.warn(f"{name} is not judged while traces grow; audit them when they are finished")
-            spark = spark_session(master, driver_memory=memory)
+            spark = spark_session(way.master, driver_memory=way.memory, settings=way.settings)
             use_settings_of(spark)
             _refuse_what_is_not_there(places)
             with _interrupts() as interrupted:

@@ -21,7 +21,7 @@ from isthmus.cli.console import (
     print_json,
     progress_bar,
 )
-from isthmus.cli.spark import MasterOption, MemoryOption
+from isthmus.cli.spark import ConfOption, MasterOption, MemoryOption, Way, way_to_spark
 from isthmus.trace.places import place
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def campaign(
     ] = None,
     known_holes: HolesOption = None,
     master: MasterOption = None,
-    memory: MemoryOption = "2g",
+    memory: MemoryOption = None,
+    conf: ConfOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Simulate many seeds on Spark and audit their traces in the same job. Failing seeds come with their replay."""
@@ -54,7 +55,7 @@ def campaign(
     loaded = simulated(topology, mutant)
     holes = holes_of(known_holes)
     player = SimulationPlayer((topology.read_text(), str(topology)), mistake_of(mutant))
-    account, seconds = _run(player, wanted, trace, master, memory)
+    account, seconds = _run(player, wanted, trace, way_to_spark(master, memory, conf))
     speed = account.runs / seconds
     result = result_of(account, loaded, topology, mutant, holes)
     result |= {
@@ -86,9 +87,7 @@ def seeds_of(text: str) -> range:
     return range(first, last + 1)
 
 
-def _run(
-    player: SimulationPlayer, seeds: range, trace: str | None, master: str | None, memory: str
-) -> tuple[Account, float]:
+def _run(player: SimulationPlayer, seeds: range, trace: str | None, way: Way) -> tuple[Account, float]:
     from isthmus.pipeline.session import require_packages
 
     require_packages()
@@ -101,7 +100,7 @@ def _run(
     seen = Progress()
     with progress_bar() as bar:
         task = bar.add_task("starting Spark", total=len(seeds))
-        spark = spark_session(master, driver_memory=memory)
+        spark = spark_session(way.master, driver_memory=way.memory, settings=way.settings)
 
         def watch(progress: Progress) -> None:
             nonlocal seen

@@ -10,15 +10,20 @@ import typer
 from isthmus.cli.console import HOLDS, Output, OutputOption, err, fail, out, print_json
 from isthmus.cli.console import table as listing_of
 from isthmus.cli.spark import (
+    ConfOption,
     LinkRateOption,
     MapOption,
     MasterOption,
     MemoryOption,
+    RunOption,
     ScratchOption,
     TableOption,
     TracesOrNone,
+    Way,
     link_rate,
+    shown_progress,
     traces_to_read,
+    way_to_spark,
 )
 from isthmus.trace.places import Place, place
 from isthmus.trace.schema import printable
@@ -39,13 +44,16 @@ def measure(
     rate: LinkRateOption = None,
     master: MasterOption = None,
     scratch: ScratchOption = None,
-    memory: MemoryOption = "2g",
+    memory: MemoryOption = None,
+    conf: ConfOption = None,
+    run: RunOption = None,
     table: TableOption = None,
     mapping: MapOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Measure traces with Spark: latency, throughput, hold-back, links, overhead, processes."""
-    figures = _figures(traces_to_read(traces, table, mapping), to, link_rate(rate), master, scratch, memory)
+    way = way_to_spark(master, memory, conf)
+    figures = _figures(traces_to_read(traces, table, mapping), to, link_rate(rate), way, scratch, run)
     if output is Output.JSON:
         print_json(figures)
     else:
@@ -59,9 +67,9 @@ def _figures(
     traces: Traces,
     to: str | None,
     bits_per_second: float | None,
-    master: str | None,
+    way: Way,
     scratch: str | None,
-    memory: str,
+    run: str | None,
 ) -> Figures:
     from isthmus.pipeline.session import require_packages
 
@@ -74,18 +82,19 @@ def _figures(
     target = None if to is None else place(to)
     if isinstance(target, Path):
         _refuse_what_is_there(target)
-    spark = session_for(traces, master, memory)
-    use_scratch(spark, scratch)
-    if target is not None:
-        _refuse_what_is_there(target)
-        require_writable(spark, target, "the tables")
-    with (
-        clean_table(spark, traces) as clean,
-        measured(spark, clean.rows(spark), bits_per_second=bits_per_second) as tables,
-    ):
+    with shown_progress():
+        spark = session_for(traces, *way)
+        use_scratch(spark, scratch)
         if target is not None:
-            tables.write(target)
-        return tables.figures()
+            _refuse_what_is_there(target)
+            require_writable(spark, target, "the tables")
+        with (
+            clean_table(spark, traces, run) as clean,
+            measured(spark, clean.rows(spark), bits_per_second=bits_per_second) as tables,
+        ):
+            if target is not None:
+                tables.write(target)
+            return tables.figures()
 
 
 def _refuse_what_is_there(target: Place) -> None:

@@ -11,16 +11,21 @@ from msgspec import Struct
 from isthmus.cli.console import HOLDS, VIOLATED, Output, OutputOption, out, print_json
 from isthmus.cli.spark import (
     COLOURS,
+    ConfOption,
     ExpectOption,
     LinkRateOption,
     MapOption,
     MasterOption,
     MemoryOption,
+    RunOption,
     ScratchOption,
     TableOption,
     TracesOrNone,
+    Way,
     link_rate,
+    shown_progress,
     traces_to_read,
+    way_to_spark,
 )
 from isthmus.pipeline.mapping import Traces
 from isthmus.pipeline.problems import refuse_target
@@ -47,14 +52,17 @@ def report(
     rate: LinkRateOption = None,
     master: MasterOption = None,
     scratch: ScratchOption = None,
-    memory: MemoryOption = "2g",
+    memory: MemoryOption = None,
+    conf: ConfOption = None,
+    run: RunOption = None,
     table: TableOption = None,
     mapping: MapOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Write a page about traces: verdicts, latency, throughput, links, overhead, and a diagram of each witness."""
     read = traces_to_read(traces, table, mapping)
-    found, expected = _written(read, to, expect, pictures, link_rate(rate), master, scratch, memory)
+    way = way_to_spark(master, memory, conf)
+    found, expected = _written(read, to, expect, pictures, link_rate(rate), way, scratch, run)
     if output is Output.JSON:
         print_json(Result(str(to), found.runs, found.events, found.quarantined, found.verdicts))
     else:
@@ -68,9 +76,9 @@ def _written(
     expect: str | None,
     pictures: int,
     bits_per_second: float | None,
-    master: str | None,
+    way: Way,
     scratch: str | None,
-    memory: str,
+    run: str | None,
 ) -> tuple[Report, tuple[str, ...]]:
     from isthmus.pipeline.session import require_packages
 
@@ -82,9 +90,12 @@ def _written(
     expected = expected_properties(expect)
     if isinstance(place(to), Path):  # an address needs the settings of the session
         refuse_target(to)
-    spark = session_for(traces, master, memory)
-    use_scratch(spark, scratch)
-    found = write_report(spark, traces, to, expected=expected, pictures=pictures, bits_per_second=bits_per_second)
+    with shown_progress():
+        spark = session_for(traces, *way)
+        use_scratch(spark, scratch)
+        found = write_report(
+            spark, traces, to, expected=expected, pictures=pictures, bits_per_second=bits_per_second, run=run
+        )
     return found, expected
 
 

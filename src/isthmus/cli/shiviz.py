@@ -9,7 +9,15 @@ import typer
 from msgspec import Struct
 
 from isthmus.cli.console import HOLDS, Output, OutputOption, out, print_json
-from isthmus.cli.spark import MasterOption, MemoryOption, TracesArgument, places_of
+from isthmus.cli.spark import (
+    ConfOption,
+    MasterOption,
+    MemoryOption,
+    TracesArgument,
+    Way,
+    places_of,
+    way_to_spark,
+)
 from isthmus.pipeline.problems import is_table, refuse_target
 from isthmus.trace.reader import read_trace
 from isthmus.trace.schema import Violation, printable
@@ -43,7 +51,8 @@ def shiviz(
         typer.Option(help="Only what shows this violation: its number, from 1, in the audit.", metavar="N", min=1),
     ] = None,
     master: MasterOption = None,
-    memory: MemoryOption = "2g",
+    memory: MemoryOption = None,
+    conf: ConfOption = None,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Write a log for ShiViz, with vector clocks: a whole run, or the witness of one violation."""
@@ -54,7 +63,7 @@ def shiviz(
     if violation is None and not any(map(is_table, places)):
         rows = _whole_run(places, run)
     else:
-        rows, captions, shown = _story(places, run, violation, master, memory)
+        rows, captions, shown = _story(places, run, violation, way_to_spark(master, memory, conf))
     write_log(to, rows, captions)
     hosts = len({(row.system, row.process) for row in rows})
     result = Result(str(to), rows[0].run, len(rows), hosts, PARSER, shown)
@@ -73,7 +82,7 @@ def _whole_run(traces: list[Place], run: str | None) -> list[Event]:
 
 
 def _story(
-    traces: list[Place], run: str | None, violation: int | None, master: str | None, memory: str
+    traces: list[Place], run: str | None, violation: int | None, way: Way
 ) -> tuple[list[Event], dict[tuple[str, int], str], Violation | None]:
     from isthmus.pipeline.session import require_packages
 
@@ -81,7 +90,7 @@ def _story(
     from isthmus.pipeline.ingest import session_for
     from isthmus.pipeline.shiviz import story
 
-    return story(session_for(traces, master, memory), traces, run, violation)
+    return story(session_for(traces, *way), traces, run, violation)
 
 
 def _show(result: Result) -> None:

@@ -1,14 +1,18 @@
-"""The options that the commands on Spark share, what they are to read, and the colours of verdicts."""
+"""What the commands on Spark share: options, what to read, the way to Spark, progress, and colours of verdicts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from isthmus.cli.console import fail, rate_of
+from isthmus.cli.console import err, fail, progress_bar, rate_of
 from isthmus.pipeline.mapping import Mapped, Traces
 from isthmus.pipeline.mapping.model import load_mapping
+from isthmus.pipeline.progress import Stage, watched_by
+from isthmus.pipeline.settings import settings_of
 from isthmus.trace.places import Place, place
 from isthmus.trace.properties import PROPERTIES, expected_properties
 
@@ -45,8 +49,19 @@ MapOption = Annotated[
         "--map", help="What the columns or lines of other tables mean: a mapping, or a template.", metavar="FILE"
     ),
 ]
-MasterOption = Annotated[str | None, typer.Option(help="Where Spark runs; all cores of this machine if not given.")]
-MemoryOption = Annotated[str, typer.Option(help="For Spark's driver, as in 2g.")]
+RunOption = Annotated[
+    str | None, typer.Option("--run", help="Only the run of this name; of a table, no other is read.", metavar="NAME")
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(help="Where Spark runs: spark://…, sc://…, local[N]; all cores of this machine if not given."),
+]
+MemoryOption = Annotated[
+    str | None, typer.Option(help="For Spark's driver; 2g if neither this nor Spark's own settings say it.")
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", help="A setting of Spark, as often as needed.", metavar="KEY=VALUE")
+]
 
 ScratchOption = Annotated[
     str | None,
@@ -54,6 +69,40 @@ ScratchOption = Annotated[
 ]
 
 COLOURS: dict[Answer, str] = {"holds": "green", "violated": "red", "unknown": "yellow"}
+
+
+class Way(NamedTuple):
+    """Where Spark is, and what the user has set for it. `session_for` and `spark_session` take these."""
+
+    master: str | None
+    memory: str | None
+    settings: dict[str, str]
+
+
+def way_to_spark(master: str | None, memory: str | None, conf: list[str] | None) -> Way:
+    return Way(master, memory, settings_of(conf or ()))
+
+
+@contextmanager
+def shown_progress(first: str = "starting Spark") -> Iterator[None]:
+    """On a terminal, a bar with what is being done in this block: jobs, rows, time left. Elsewhere nothing."""
+    if not err.is_terminal:
+        yield
+        return
+    with progress_bar() as bar:
+        line = bar.add_task(first, total=None)
+        shown = first
+
+        def show(stage: Stage) -> None:
+            nonlocal shown
+            if stage.name != shown:
+                shown = stage.name
+                bar.reset(line)  # the time left is that of this stage
+            rows = f", {stage.rows_done:,} of {stage.rows:,} rows" if stage.rows else ""
+            bar.update(line, description=stage.name + rows, completed=stage.done, total=stage.of)
+
+        with watched_by(show):
+            yield
 
 
 def link_rate(text: str | None) -> int | None:

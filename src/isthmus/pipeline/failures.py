@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-SPARK_FAILURES = (PySparkException, Py4JError)
+from isthmus.pipeline.session import first_line as spark_reason
+
+__all__ = ["SPARK_FAILURES", "spark_reason"]
+
+try:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+except ImportError:  # a client of Spark Connect alone
+    SPARK_FAILURES: tuple[type[Exception], ...] = (PySparkException,)
+else:
+    SPARK_FAILURES = (PySparkException, Py4JError)
 """Some failures of Spark come translated, others as the Java side threw them."""
-
-
-def spark_reason(error: BaseException) -> str:
-    """What Spark says in its first line, without the stack that follows."""
-    cause = getattr(error, "java_exception", None) or error
-    return str(cause).partition("\n")[0]

@@ -73,7 +73,7 @@ def _first_answer(spark: SparkSession, names: Sequence[str], look: object) -> st
     def task(_: int) -> str:
         return next((name for name in names if look(name)), "")  # type: ignore[operator]
 
-    return next(filter(None, in_tasks(spark, task, range(_LOOKS), str)), "")
+    return next(filter(None, in_tasks(spark, task, range(_LOOKS), str, stage="asking workers")), "")
 
 
 def _unreadable(name: str) -> bool:

@@ -135,31 +135,41 @@ def audit(
     mapping: AnyMapping | None = None,
     expect: Iterable[str] | None = None,
     table: str | Place | None = None,
+    run: str | None = None,
 ) -> AuditResult:
     """Audit traces, or any tables with a mapping: which properties every run keeps, and witnesses where it does not.
 
     `data` is a DataFrame, a path, several paths, or, for a mapping with several inputs, a dict of these by name. A
     DataFrame without `mapping` has the columns of a trace. `expect` names what has to hold; what is always judged is
-    judged all the same. `table` keeps the clean rows and the quarantine in that directory.
+    judged all the same. `table` keeps the clean rows and the quarantine in that directory. `run` is the name of the
+    only run to audit.
     """
     expected = tuple(expected_properties(None) if expect is None else expected_properties(",".join(expect)))
-    return audit_given(spark, given(data, mapping), expected=expected, table=table)
+    return audit_given(spark, given(data, mapping), expected=expected, table=table, run=run)
 
 
 def audit_given(
-    spark: SparkSession, traces: Traces, *, expected: Sequence[str], table: str | Place | None = None
+    spark: SparkSession,
+    traces: Traces,
+    *,
+    expected: Sequence[str],
+    table: str | Place | None = None,
+    run: str | None = None,
 ) -> AuditResult:
-    """Audit traces, one table that was made of them before, or tables with a mapping."""
+    """Audit traces, one table that was made of them before, or tables with a mapping.
+
+    With `run`, only the run of that name, and the rows of no other are read out of the table.
+    """
     use_settings_of(spark)
     named = table_named(traces)
     if named is not None:
-        made = open_table(named)
+        made = open_table(named).only(run)
         return AuditResult(spark, made, audit_table(spark, made, expected=expected), expected)
     if table is not None:
-        made = ingest(spark, traces, table)
+        made = ingest(spark, traces, table).only(run)
         return AuditResult(spark, made, audit_table(spark, made, expected=expected), expected)
     with ExitStack() as room:
-        made = ingest(spark, traces, room.enter_context(room_for_a_table(spark)))
+        made = ingest(spark, traces, room.enter_context(room_for_a_table(spark))).only(run)
         result = AuditResult(spark, made, audit_table(spark, made, expected=expected), expected)
         return result.holding(room.pop_all())
 

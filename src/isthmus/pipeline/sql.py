@@ -131,5 +131,5 @@ def _arrow() -> Any:
     return to_arrow_schema(AUDITED)
 
 
-def _one_by_one(function: Any, jobs: Any, kind: Any) -> list[Any]:
+def _one_by_one(function: Any, jobs: Any, kind: Any, stage: str) -> list[Any]:
     return [function(job) for job in jobs]

@@ -67,7 +67,7 @@ def _together(
     def judge(blocks: list[Block]) -> list[Finding]:
         return Run(blocks[0].run, blocks, rows, InMemory()).judge(judges)
 
-    found = in_tasks(spark, judge, runs, list[Finding])
+    found = in_tasks(spark, judge, runs, list[Finding], stage="judging", rows=[_rows(blocks) for blocks in runs])
     return {blocks[0].run: each for blocks, each in zip(runs, found, strict=True)}
 
 

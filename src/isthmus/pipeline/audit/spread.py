@@ -37,7 +37,8 @@ class SpreadRun(Run):
 
     def each(self, function: Callable[[Run, Job], Result], jobs: Sequence[Job], result: type[Result]) -> list[Result]:
         assert self._spark is not None, "a task starts no tasks"
-        return in_tasks(self._spark, _Bound(self, function), jobs, result)
+        stage = f"judging, {function.__name__.strip('_').replace('_', ' ')}"
+        return in_tasks(self._spark, _Bound(self, function), jobs, result, stage=stage)
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def store_beside(spark: SparkSession, directory: Place) -> Iterator[Store]:
         remove_tree(store.address)
         store.forget()
         with suppress(*SPARK_FAILURES):  # workers that do not hear of it lose their copies with the session
-            in_tasks(spark, lambda _: store.forget(), range(_FORGETTING), type(None))
+            in_tasks(spark, lambda _: store.forget(), range(_FORGETTING), type(None), stage="cleaning up")
 
 
 class _Bound:

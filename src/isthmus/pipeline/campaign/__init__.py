@@ -1,40 +1,32 @@
-"""A campaign: thousands of simulated runs in one Spark job, each played and audited in the task that it was born in.
+"""A campaign: thousands of simulated runs on Spark, each played and audited in the task that it was born in.
 
-The job runs in a thread of its own, so that the thread that called can show how far it is and can stop it. What is
-shown comes from an accumulator; what is returned comes from the job. See docs/design/campaign.md.
+Seeds go to Spark a few seconds of work at a time, so that whoever called sees how far it is, and can stop it, in every
+kind of session. See docs/design/campaign.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
-from uuid import uuid4
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, overload
 
-import msgspec
-import pyarrow as pa
 from msgspec import Struct
-from pyspark import InheritableThread
-from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 
 from isthmus.pipeline.campaign.task import Player, play_seeds
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.stores import use_settings_of
-from isthmus.trace import stores
+from isthmus.pipeline.tasks import arrivals
+from isthmus.pipeline.workers import cores_of
 from isthmus.trace.account import Account
 from isthmus.trace.places import Place, StoreProblem
 from isthmus.trace.schema import TraceError
-from isthmus.trace.stores import StoreSettings
 
 SEEDS_PER_TASK = 8
 """About a second of work, beside some ten milliseconds that a task costs."""
 
-MOST_TASKS = 20_000
-"""Tasks are longer where there would be more: each costs the driver some memory."""
-
-LOOK_EVERY = 0.2
-"""Seconds between two looks at the progress."""
+TASKS_PER_CORE = 2
+"""Of one query, which costs the driver some fifty milliseconds."""
 
 
 class Progress(Struct, frozen=True):
@@ -43,14 +35,17 @@ class Progress(Struct, frozen=True):
     runs: int = 0
     failing: tuple[int, ...] = ()
     """Seeds, in the order in which they were found."""
-    problem: str = ""
-    """Why a trace could not be written."""
-
-    def plus(self, other: Progress) -> Progress:
-        return Progress(self.runs + other.runs, self.failing + other.failing, self.problem or other.problem)
 
 
 Watch: TypeAlias = Callable[[Progress], object]
+
+
+class _Answer(Struct):
+    """What a task gives."""
+
+    account: Account
+    problem: str = ""
+    """Why a trace could not be written."""
 
 
 def campaign(
@@ -59,100 +54,73 @@ def campaign(
     """Play and audit all seeds, which count up by one. `watch` is told the progress a few times a second.
 
     With `trace`, rows are kept there as Parquet; the directory must be new or empty, and one that all workers see.
-    Interrupting it cancels the job.
+    Interrupting it cancels what is under way.
     """
-    settings = use_settings_of(spark)
+    use_settings_of(spark)
     directory = new_directory(trace) if trace is not None else None
-    progress = spark.sparkContext.accumulator(Progress(), _Sum())
-    job = _Job(spark, seeds, _task(player, directory, settings, progress))
-    try:
-        job.thread.start()
-        while job.thread.is_alive():
-            job.thread.join(LOOK_EVERY)
-            if progress.value.problem:
-                break
-            if watch is not None:
-                watch(progress.value)
-    finally:
-        job.end()
-    if progress.value.problem:
-        raise SparkProblem(progress.value.problem, "choose a directory that all workers can write to")
-    return job.account()
 
-
-class _Sum(AccumulatorParam[Progress]):
-    def zero(self, value: Progress) -> Progress:
-        return Progress()
-
-    def addInPlace(self, value1: Progress, value2: Progress) -> Progress:  # noqa: N802 - Spark's name
-        return value1.plus(value2)
-
-
-def _task(
-    player: Player, trace: Place | None, settings: StoreSettings, progress: Accumulator[Progress]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that Spark carries to its workers."""
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stores.use(settings)
-        for batch in batches:
-            seeds = batch.column(0).to_pylist()
-            for start in range(0, len(seeds), SEEDS_PER_TASK):  # in a long task, rows of all its runs would be much
-                try:
-                    account = play_seeds(player, seeds[start : start + SEEDS_PER_TASK], trace)
-                except (TraceError, StoreProblem) as error:
-                    progress.add(Progress(problem=str(error).rpartition("; ")[0]))  # without its advice
-                    return
-                progress.add(Progress(account.runs, tuple(each.seed for each in account.failures)))
-                yield pa.record_batch([pa.array([msgspec.json.encode(account)], pa.binary())], names=["account"])
-
-    return task
-
-
-def tasks_for(seeds: int, cores: int) -> int:
-    """Into how many tasks a campaign is cut. Even a short one should keep all cores busy until its end."""
-    per_task = max(1, min(SEEDS_PER_TASK, seeds // (8 * cores)))
-    return min(-(-seeds // per_task), MOST_TASKS)
-
-
-class _Job:
-    """One Spark job in one thread, which can be cancelled without touching any other job of the session."""
-
-    def __init__(self, spark: SparkSession, seeds: range, task: Any) -> None:
-        self.spark = spark
-        self.seeds = seeds
-        self.task = task
-        self.group = f"isthmus campaign {uuid4()}"
-        self.thread = InheritableThread(target=self._run, daemon=True)
-        self._rows: Sequence[Any] = ()
-        self._error: Exception | None = None
-
-    def _run(self) -> None:
-        self.spark.sparkContext.setJobGroup(self.group, "isthmus campaign", interruptOnCancel=True)
-        tasks = tasks_for(len(self.seeds), self.spark.sparkContext.defaultParallelism)
-        seeds = self.spark.range(self.seeds.start, self.seeds.stop, 1, tasks)
+    def play(some: range) -> _Answer:
         try:
-            self._rows = seeds.mapInArrow(self.task, "account binary").collect()
-        except Exception as error:
-            self._error = error
+            return _Answer(play_seeds(player, some, directory))
+        except (TraceError, StoreProblem) as error:
+            return _Answer(Account(), str(error).rpartition("; ")[0])  # without its advice
 
-    def end(self) -> None:
-        """Cancel the job if it is still running, and wait until it is gone."""
-        while self.thread.is_alive():  # again and again: what is not submitted yet cannot be cancelled
-            self.spark.sparkContext.cancelJobGroup(self.group)
-            self.thread.join(LOOK_EVERY)
+    seen = Progress()
 
-    def account(self) -> Account:
-        if isinstance(self._error, SPARK_FAILURES):
-            raise SparkProblem(
-                f"Spark gave up: {spark_reason(self._error)}", "see whether its workers have isthmus, and enough memory"
-            ) from self._error
-        if self._error is not None:
-            raise self._error
-        whole = Account()
-        for row in self._rows:
-            whole.add(msgspec.json.decode(row.account, type=Account))
-        return whole
+    def look() -> None:
+        if watch is not None:
+            watch(seen)
+
+    whole = Account()
+    early: dict[int, list[_Answer]] = {}
+    first = 0
+    try:
+        cores = cores_of(spark)
+        jobs = Portions(seeds, seeds_per_task(len(seeds), cores))
+        for arrived in arrivals(spark, play, jobs, _Answer, len(jobs), TASKS_PER_CORE * cores, look):
+            early[arrived.first] = arrived.answers
+            for answer in arrived.answers:
+                if answer.problem:
+                    raise SparkProblem(answer.problem, "choose a directory that all workers can write to")
+                failing = tuple(each.seed for each in answer.account.failures)
+                seen = Progress(seen.runs + answer.account.runs, seen.failing + failing)
+            while first in early:  # accounts are added up in the order of seeds
+                answers = early.pop(first)
+                first += len(answers)
+                for answer in answers:
+                    whole.add(answer.account)
+    except SPARK_FAILURES as error:
+        raise SparkProblem(
+            f"Spark gave up: {spark_reason(error)}", "see whether its workers have enough memory"
+        ) from error
+    look()
+    return whole
+
+
+def seeds_per_task(seeds: int, cores: int) -> int:
+    """Even a short campaign should keep all cores busy until its end."""
+    return max(1, min(SEEDS_PER_TASK, seeds // (8 * cores)))
+
+
+class Portions(Sequence[range]):
+    """A range in portions of one size, without a list of them: it travels with every task."""
+
+    def __init__(self, whole: range, size: int) -> None:
+        self._whole, self._size = whole, size
+
+    def __len__(self) -> int:
+        return (len(self._whole) + self._size - 1) // self._size
+
+    @overload
+    def __getitem__(self, place: int) -> range: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[range]: ...
+    def __getitem__(self, place: int | slice) -> range | Sequence[range]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self._whole[place * self._size : (place + 1) * self._size]
 
 
 def new_directory(trace: Place) -> Place:

@@ -15,18 +15,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pandas as pd
 from pyspark.sql.streaming.state import GroupStateTimeout
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from isthmus.pipeline.artifact import carried
 from isthmus.pipeline.follow.files import read_again, unpack
 from isthmus.pipeline.follow.judge import Followed, followed_properties
 from isthmus.pipeline.follow.record import SHOWN, BatchFindings, Quarantine, Record, Summary
+from isthmus.pipeline.follow.relay import FOUND, Relay
 from isthmus.pipeline.follow.run import MAX_HELD, feed
 from isthmus.pipeline.follow.source import NAME, FollowSource
 from isthmus.pipeline.follow.state import Findings, RunState, restore, snapshot
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
 from isthmus.pipeline.places import require_readable, require_writable
 from isthmus.pipeline.problems import in_words
+from isthmus.pipeline.session import is_connect
 from isthmus.pipeline.stores import reaching, use_settings_of
+from isthmus.pipeline.workers import cores_of, make_ready, takes_code
 from isthmus.trace import stores
 from isthmus.trace.places import Place, address_for_spark, place
 from isthmus.trace.stores import StoreSettings
@@ -41,7 +45,6 @@ STARTS = 5
 """How often a query is started before a machine counts as too busy for it."""
 _LOOK_SECONDS = 0.2
 _STATE = StructType([StructField("snapshot", BinaryType())])
-_FOUND = StructType([StructField("run", StringType()), StructField("found", BinaryType())])
 
 Tell = Callable[[BatchFindings, Summary], None]
 
@@ -81,7 +84,10 @@ def follow(
             tell(batch, record.summary)
             record.mark_printed(number)
 
-    writer = _found(spark, given, max_held, properties, settings).writeStream.foreachBatch(take).outputMode("update")
+    make_ready(spark)
+    relay = Relay(spark, directory / "relayed", record.summary.batch + 1, take) if is_connect(spark) else None
+    found = _found(spark, given, max_held, properties, settings)
+    writer = found.writeStream.foreachBatch(take if relay is None else relay.sink()).outputMode("update")
     writer = writer.option("checkpointLocation", address_for_spark(directory / "spark"))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{trigger_seconds} seconds")
 
@@ -89,12 +95,18 @@ def follow(
         with _settings(spark):
             return writer.start()
 
-    watch(start, lambda: look(record.summary))
+    watch(start, lambda: look(record.summary), relay.fetch if relay is not None else _nothing)
     return record
 
 
-def watch(start: Callable[[], Any], look: Callable[[], bool]) -> None:
+def _nothing(query: Any, ended: bool) -> None:
+    pass
+
+
+def watch(start: Callable[[], Any], look: Callable[[], bool], fetch: Callable[[Any, bool], None] = _nothing) -> None:
     """Start a query, and see it through until `look` says False or nothing is left to read.
+
+    `fetch` is given the query as often as `look` is called, and whether it has ended.
 
     Spark gives a Python worker of a stream ten seconds to start, a limit that no setting moves; on a busy machine that
     can be too little. Such a query is started again: its checkpoint says how far it was.
@@ -103,8 +115,12 @@ def watch(start: Callable[[], Any], look: Callable[[], bool]) -> None:
         query: Any = None
         try:
             query = start()
-            while not query.awaitTermination(_LOOK_SECONDS) and look():
-                pass
+            ended = False
+            while not ended:
+                ended = query.awaitTermination(_LOOK_SECONDS)
+                fetch(query, ended)
+                if not look():
+                    return
             return
         except SPARK_FAILURES as error:
             if not left or "failed to connect back" not in str(error):
@@ -125,14 +141,15 @@ def _found(
         found = _follow_run(key[0], packs, state, max_held, properties) if key[0] else _quarantine(packs, state)
         yield pd.DataFrame({"run": [key[0]], "found": [found]})
 
-    return packed.groupBy("run").applyInPandasWithState(audit, _FOUND, _STATE, "update", GroupStateTimeout.NoTimeout)
+    function = carried(audit) if is_connect(spark) and takes_code(spark) else audit
+    return packed.groupBy("run").applyInPandasWithState(function, FOUND, _STATE, "update", GroupStateTimeout.NoTimeout)
 
 
 @contextmanager
 def _settings(spark: SparkSession) -> Iterator[None]:
     """A query keeps the settings it was started with; the session of the caller gets its own back."""
     wanted = {
-        "spark.sql.shuffle.partitions": str(max(1, min(MOST_STATES, spark.sparkContext.defaultParallelism))),
+        "spark.sql.shuffle.partitions": str(max(1, min(MOST_STATES, cores_of(spark)))),
         "spark.sql.streaming.minBatchesToRetain": "10",
     }
     before = {key: spark.conf.get(key, None) for key in wanted}

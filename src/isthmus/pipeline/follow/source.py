@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
+from isthmus.pipeline.artifact import CarriedSource
 from isthmus.pipeline.follow.files import (
     BATCH_BYTES,
     PIECE_BYTES,
@@ -41,7 +42,7 @@ SCHEMA = StructType(
 _ARROW = to_arrow_schema(SCHEMA, timezone="UTC")
 
 
-class FollowSource(DataSource):
+class FollowSource(CarriedSource):
     """`format("isthmus-follow")`, with options `path` (a JSON list) and `batchBytes`."""
 
     @classmethod

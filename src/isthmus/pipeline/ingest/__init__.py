@@ -8,8 +8,7 @@ in `blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +27,7 @@ from isthmus.pipeline.problems import TABLE_MARK, in_words, is_table
 from isthmus.pipeline.session import spark_session
 from isthmus.pipeline.stores import use_settings_of
 from isthmus.pipeline.tasks import in_tasks
+from isthmus.pipeline.workers import make_ready
 from isthmus.trace.files import find_files
 from isthmus.trace.places import Place, address_for_spark, place, remove_tree
 from isthmus.trace.schema import TraceError
@@ -35,12 +35,14 @@ from isthmus.trace.schema import TraceError
 __all__ = ["SPARK_FAILURES", "TraceTable", "ingest", "open_table", "session_for", "spark_reason", "table_named"]
 
 
-def session_for(traces: Traces, master: str | None, memory: str) -> SparkSession:
+def session_for(
+    traces: Traces, master: str | None, memory: str | None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """A session to read these with. What is wrong with paths is said before the seconds that Spark takes to start."""
     here = not isinstance(traces, Mapped) and all(isinstance(each, Path) for each in traces)
     if here:
         _refuse_what_is_not_there(traces)
-    spark = spark_session(master, driver_memory=memory)
+    spark = spark_session(master, driver_memory=memory, settings=settings)
     use_settings_of(spark)
     if not here:
         _refuse_what_is_not_there(traces)
@@ -72,6 +74,7 @@ def ingest(spark: SparkSession, paths: Traces, table: str | Place, *, block_rows
         found = find_files([place(path).absolute() for path in paths])
         require_readable(spark, found)
         return _ingest(spark, examine(found), target, block_rows)
+    make_ready(spark)
     require_writable(spark, target, "the table")
     pieces = target / "mapped" / "trace"
     try:
@@ -94,8 +97,12 @@ def _ingest(spark: SparkSession, files: TraceFiles, target: Place, block_rows: i
         number, reason = files.bad[0]
         raise TraceError(files.names[number], reason, "remove or replace it")
     require_writable(spark, target, "the table")
+
+    def each_in(function: Callable[[Any], Any], jobs: Sequence[Any], result: Any, stage: str) -> list[Any]:
+        return in_tasks(spark, function, jobs, result, stage=stage)
+
     try:
-        made, blocks = write_blocks(partial(in_tasks, spark), files, target, block_rows)
+        made, blocks = write_blocks(each_in, files, target, block_rows)
     except SPARK_FAILURES as error:
         remove_tree(target)
         raise in_words(error, spark_reason(error), "see its log with log_level='WARN'") from error
@@ -131,9 +138,9 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(told[:3]) + (", …" if len(told) > 3 else "")
 
 
-Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any], Any], list[Any]]
-"""How a function is given each of some jobs: by tasks of Spark, or one after the other. The last argument is the type
-of what it gives."""
+Each: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any], Any, str], list[Any]]
+"""How a function is given each of some jobs: by tasks of Spark, or one after the other. The last arguments are the type
+of what it gives, and what it does, in words for whoever watches."""
 
 
 def write_blocks(each_in: Each, files: TraceFiles, target: Place, block_rows: int) -> tuple[TraceTable, list[Block]]:
@@ -147,8 +154,8 @@ def write_blocks(each_in: Each, files: TraceFiles, target: Place, block_rows: in
     def gather_one(job: tuple[int, list[Group]]) -> Gathered:
         return gather(target, *job)
 
-    jobs = together(counted(files.pieces, lambda pieces: each_in(line_ends, pieces, int)))
-    taken = each_in(take_one, list(enumerate(jobs)), Taken)
+    jobs = together(counted(files.pieces, lambda pieces: each_in(line_ends, pieces, int, "counting")))
+    taken = each_in(take_one, list(enumerate(jobs)), Taken, "reading")
     damaged = {file: reason for each in taken for file, reason in each.damaged.items()}
     bad_files = sorted([*files.bad, *damaged.items()])
     sound = []
@@ -160,7 +167,8 @@ def write_blocks(each_in: Each, files: TraceFiles, target: Place, block_rows: in
     taken = sound
     parts = [part for each in taken for part in each.parts]
     again = to_gather(parts)
-    gathered = each_in(gather_one, list(enumerate(groups_of(again, block_rows))), Gathered)
+    groups = list(enumerate(groups_of(again, block_rows)))
+    gathered = each_in(gather_one, groups, Gathered, "putting in order")
     replaced = {part.block.path for part in again}
     for name in replaced:
         (target / "rows" / name).unlink()

@@ -54,14 +54,30 @@ class TraceTable(NamedTuple):
     files: list[str]
     bad_files: list[tuple[int, str]]
     bad_rows: int
+    run: str | None = None
+    """The only run that is looked at."""
+
+    def only(self, run: str | None) -> TraceTable:
+        """The same table, of which only the blocks of one run are read; with None, all of it."""
+        if run is not None:
+            runs = sorted({block.run for block in self.blocks()})
+            if run not in runs:
+                more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
+                raise TraceError(f"run '{run}'", "no such run", f"there are {', '.join(runs[:5])}{more}")
+        return self._replace(run=run)
 
     def blocks(self) -> list[Block]:
         """The facts of all blocks, by run and log."""
-        return msgspec.msgpack.decode((self.path / BLOCKS).read_bytes(), type=list[Block])
+        blocks = msgspec.msgpack.decode((self.path / BLOCKS).read_bytes(), type=list[Block])
+        return [block for block in blocks if self.run in (None, block.run)]
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The sound rows, with the columns of the trace."""
-        return _read(spark, spark_schema(TRACE_COLUMNS), self.path / "rows")
+        if self.run is None:
+            return _read(spark, spark_schema(TRACE_COLUMNS), self.path / "rows")
+        files = sorted({block.path for block in self.blocks()})
+        read = _read(spark, spark_schema(TRACE_COLUMNS), *(self.path / "rows" / file for file in files))
+        return read.where(f.col("run") == self.run)
 
     def quarantine(self, spark: SparkSession) -> DataFrame:
         """File, line and reason of everything that does not count. Line 0 stands for a whole file."""
@@ -104,9 +120,9 @@ class TraceTable(NamedTuple):
         return [Quarantined(row.file, row.line, row.reason) for row in found]
 
 
-def _read(spark: SparkSession, schema: StructType | str, where: Place) -> DataFrame:
+def _read(spark: SparkSession, schema: StructType | str, *where: Place) -> DataFrame:
     try:
-        return spark.read.schema(schema).parquet(address_for_spark(where))
+        return spark.read.schema(schema).parquet(*map(address_for_spark, where))
     except SPARK_FAILURES as error:
         raise in_words(error, spark_reason(error), "check that the table is still there") from error
 

@@ -17,7 +17,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
@@ -33,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from isthmus.pipeline.columns import spark_schema
+from isthmus.pipeline.failures import SPARK_FAILURES
 from isthmus.pipeline.mapping import model
 from isthmus.pipeline.mapping.lines import text_lines
 from isthmus.pipeline.mapping.model import IGNORE, ORIGIN, REASON, Input
@@ -129,7 +129,7 @@ def _opened(spark: SparkSession, place: str, one: Input, given: Given) -> DataFr
         raise TraceError(place, "nothing says which table it is", f"give {option}, or `from` in the mapping")
     try:
         return _read(spark, sources, one)
-    except (PySparkException, Py4JError) as error:
+    except SPARK_FAILURES as error:
         reason = f"Spark cannot read {', '.join(sources)}: {said(error)}"
         raise TraceError(place, reason, "check the name, and `format` and `options` in the mapping") from error
 
@@ -218,7 +218,7 @@ def _expression(place: str, frame: DataFrame, name: str, text: str) -> tuple[Col
     try:
         column = f.expr(text)
         return column, frame.select(column.alias("x")).schema["x"].dataType
-    except (PySparkException, Py4JError) as error:
+    except SPARK_FAILURES as error:
         reason = f"`{name}` is {json.dumps(text, ensure_ascii=False)}, which Spark does not take: {said(error)}"
         raise TraceError(place, reason, "give a column of the table or an expression of Spark's SQL") from None
 

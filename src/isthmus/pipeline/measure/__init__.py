@@ -32,6 +32,7 @@ from isthmus.pipeline.measure.rows import (
     WaitRow,
 )
 from isthmus.pipeline.problems import in_words
+from isthmus.pipeline.progress import Stage, tell
 from isthmus.trace.places import Place, address_for_spark, place
 from isthmus.trace.schema import TraceError
 
@@ -68,7 +69,11 @@ class Tables:
 
     def figures(self, runs: Sequence[str] | None = None) -> Figures:
         """The figures of these runs, or of all, in a fixed order."""
-        return Figures(*(self._collect(name, runs) for name in _ROWS))  # type: ignore[arg-type]
+        found = []
+        for done, name in enumerate(_ROWS):
+            tell(Stage("measuring", done, len(_ROWS)))
+            found.append(self._collect(name, runs))
+        return Figures(*found)  # type: ignore[arg-type]
 
     def _collect(self, name: str, runs: Sequence[str] | None) -> list[Struct]:
         kind, order = _ROWS[name]
@@ -85,7 +90,8 @@ class Tables:
         From then on the tables are read from there, so nothing is computed twice.
         """
         target = place(directory).absolute()
-        for name, rows in list(self.tables.items()):
+        for done, (name, rows) in enumerate(list(self.tables.items())):
+            tell(Stage("writing tables", done, len(self.tables)))
             if (target / name).exists():
                 raise TraceError(target / name, "is there already", "choose another directory for the tables")
             where = address_for_spark(target / name)

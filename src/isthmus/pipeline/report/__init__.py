@@ -13,6 +13,7 @@ from isthmus.pipeline.mapping import Mapped, Traces
 from isthmus.pipeline.measure import measured
 from isthmus.pipeline.places import room_for_a_table
 from isthmus.pipeline.problems import in_words, refuse_target
+from isthmus.pipeline.progress import Stage, tell
 from isthmus.pipeline.report.page import Content, Shown, page
 from isthmus.pipeline.report.witness import MOST_PICTURES, choose, witnesses
 from isthmus.pipeline.stores import use_settings_of
@@ -25,15 +26,15 @@ MOST_RUNS = 6
 
 
 @contextmanager
-def clean_table(spark: SparkSession, paths: Traces) -> Iterator[TraceTable]:
-    """The table of these traces: the one that is named, or one that lives as long as the block."""
+def clean_table(spark: SparkSession, paths: Traces, run: str | None = None) -> Iterator[TraceTable]:
+    """The table of these traces, or of one run: the one that is named, or one that lives as long as the block."""
     use_settings_of(spark)
     named = table_named(paths)
     if named is not None:
-        yield open_table(named)
+        yield open_table(named).only(run)
         return
     with room_for_a_table(spark) as room:
-        yield ingest(spark, paths, room)
+        yield ingest(spark, paths, room).only(run)
 
 
 def write_report(
@@ -44,12 +45,13 @@ def write_report(
     expected: Sequence[str] | None = None,
     pictures: int = MOST_PICTURES,
     bits_per_second: float | None = None,
+    run: str | None = None,
 ) -> Report:
     """Audit and measure traces and write the page. The verdicts, for whoever does not want to read it."""
     use_settings_of(spark)
     refuse_target(target)
     wanted = expected_properties() if expected is None else expected
-    with clean_table(spark, paths) as table:
+    with clean_table(spark, paths, run) as table:
         content = _content(spark, table, paths, wanted, pictures, bits_per_second)
     _write(place(target), page(content))
     return content.report
@@ -69,6 +71,7 @@ def _content(
         figures = tables.figures(runs_to_show(report))
     wrong = [each for each in report.violations if each.property in expected]
     try:
+        tell(Stage("drawing witnesses", 0, 1))
         shown = [Shown(each.violation, each.picture) for each in witnesses(rows, choose(wrong, pictures))]
         return Content(
             traces=[str(paths)] if isinstance(paths, Mapped) else [str(path) for path in paths],

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -33,12 +33,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from isthmus.pipeline.artifact import CarriedSource
 from isthmus.pipeline.columns import spark_schema
 from isthmus.pipeline.source.files import SOURCE_COLUMNS, BlockReader, where_is
 from isthmus.pipeline.source.index import LogIndex, Slice
 from isthmus.pipeline.source.offset import BEGINNING, Offset, read_offset
 from isthmus.pipeline.source.options import SourceOptions, parse_options
 from isthmus.pipeline.stores import reaching
+from isthmus.pipeline.workers import make_ready
 from isthmus.trace.rows import Stretch
 from isthmus.trace.schema import TraceError, printable
 
@@ -68,10 +70,11 @@ def register(spark: SparkSession | None = None) -> None:
         from pyspark.sql import SparkSession
 
         spark = SparkSession.active()
+    make_ready(spark)
     spark.dataSource.register(reaching(spark, IsthmusSource))
 
 
-class IsthmusSource(DataSource):
+class IsthmusSource(CarriedSource):
     """What Spark asks for when a query says `format("isthmus")`."""
 
     @classmethod
