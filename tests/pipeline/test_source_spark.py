@@ -199,6 +199,7 @@ def _greatest_cut(paths: list[Path]) -> dict[str, int]:
 # Tables under one cut id ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.real
 def test_a_view_shows_only_cuts_that_all_tables_have(spark: SparkSession, events: list[Event], tmp_path: Path) -> None:
     """The sink dies once before each table and before the mark, and is started again."""
     for site in SITES:
