@@ -148,9 +148,9 @@ def _paths_mixed_up(topology: Topology) -> dict[ProcessName, tuple[tuple[Process
 
 
 @mutant("final-carried-again", of=Export._begin, scenario="striped")
-def _final_carried_again(self: Export, epoch: Epoch, final: dict[ProcessId, int], now: Nanos, out: Outbox) -> None:
+def _final_carried_again(self: Export, epoch: Epoch, final: SlotMarks, now: Nanos, out: Outbox) -> None:
     """A new epoch begins with what the far side has already."""
-    _begin_export(self, epoch, {}, now, out)
+    _begin_export(self, epoch, SlotMarks(), now, out)
 
 
 @mutant("late-carried-again", of=Export.delivered, scenario="sets")
