@@ -41,7 +41,8 @@ def hunt(mutant: Mutant, holes: Holes, limit: int = SEED_LIMIT, first: int = 1) 
             by = f"faults that never happened: {', '.join(spared)}"
             return Catch(mutant.name, mutant.order, mutant.mistake, count, by)
         if outcome.violated and not holes.explain(outcome.failed, outcome.causes):
-            by = ", ".join(outcome.properties) or ("an invariant" if outcome.broken else "lack of progress")
+            broken = outcome.broken if outcome.broken.startswith("raised") else outcome.broken and "an invariant"
+            by = ", ".join(outcome.properties) or broken or "lack of progress"
             return Catch(mutant.name, mutant.order, mutant.mistake, count, by)
     return Catch(mutant.name, mutant.order, mutant.mistake, 0, "nothing")
 

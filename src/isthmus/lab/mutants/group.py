@@ -213,10 +213,11 @@ def _exclusion_ignored(self: Membership, source: int, pdu: MembershipPdu, now: N
 
 
 @mutant("rest-dropped", of=GroupMember._finish_view)
-def _rest_of_the_view_dropped(self: GroupMember, cut: dict[int, int], out: Outbox) -> None:
+def _rest_of_the_view_dropped(self: GroupMember, cut: dict[int, int]) -> list[Batch]:
     """What is undelivered when a view ends is dropped."""
     for sender, stream in self.incoming.items():
         stream.end_at(cut[sender])
+    return []
 
 
 @mutant("waiting-dropped", of=GroupMember.install)
