@@ -56,6 +56,8 @@ CLEAN = 4
 def test_the_mutant_is_caught(mutant: Mutant) -> None:
     catch = hunt(mutant, HOLES, LIMIT, CAUGHT_AT.get(mutant.name, 1))
     assert catch.seeds, f"{mutant.name} got away for {LIMIT} seeds: {mutant.mistake}"
+    broken = ("raised AttributeError", "raised NameError", "raised TypeError")
+    assert not catch.by.startswith(broken), f"{mutant.name} makes no mistake, it does not fit the code any more"
 
 
 @pytest.mark.parametrize(("scenario", "order"), HUNTING_GROUNDS)
