@@ -37,6 +37,9 @@ from isthmus.trace.schema import TraceError
 ORDERS_PER_ROUND = 15
 PATIENCE = 240.0 * SLOWNESS
 """Seconds for one thing to happen."""
+STARTS = 3
+"""How often a query may be started that ends by itself: Spark gives a Python that starts only ten seconds, however busy
+the machine is."""
 TABLES = {"orders": "payload LIKE '%order%'", "shipments": "payload LIKE '%shipment%'"}
 QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": "2"}
 
@@ -148,8 +151,12 @@ def run(kills: int, seed: int = 1) -> Outcome:
             business.work()
             business.work()
             moment = random.choice(["plan", "orders", "shipments", MARKS, "commit", "idle"])
-            with _query(directory, moment) as process:
-                lake.wait_for(moment, process)
+            for _ in range(STARTS):
+                with _query(directory, moment) as process:
+                    if lake.wait_for(moment, process):
+                        break
+            else:
+                raise RuntimeError(f"the query ended by itself {STARTS} times, with exit code {process.returncode}")
             half_written += lake.half_written()
             repeated += lake.planned() != lake.committed()
             if number == kills // 2:
@@ -157,10 +164,13 @@ def run(kills: int, seed: int = 1) -> Outcome:
             business.rotate(lake.committed_cut())
         business.work()
         business.finish()
-        with _query(directory, "end") as process:
-            process.wait(PATIENCE)
-            if process.returncode:
-                raise RuntimeError(f"the query ended with exit code {process.returncode}")
+        for _ in range(STARTS):
+            with _query(directory, "end") as process:
+                process.wait(PATIENCE)
+            if not process.returncode:
+                break
+        else:
+            raise RuntimeError(f"the query ended with exit code {process.returncode}, {STARTS} times")
         return _judge(directory, business, lake, kills, half_written, repeated, time.perf_counter() - started)
 
 
@@ -191,8 +201,8 @@ class Lake:
     def offset_bytes(self) -> int:
         return max(len(file.read_text().splitlines()[-1]) for file in (self.checkpoint / "offsets").glob("[0-9]*"))
 
-    def wait_for(self, moment: str, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the query is where it has to be killed."""
+    def wait_for(self, moment: str, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until the query is where it has to be killed. Says whether it got there, and did not end before."""
         before = self.planned()
         committed = self.committed()
         signal_file = self.directory / "reached"
@@ -206,10 +216,11 @@ class Lake:
         deadline = time.monotonic() + PATIENCE
         while not reached():
             if process.poll() is not None:
-                raise RuntimeError(f"the query ended with exit code {process.returncode}")
+                return False
             if time.monotonic() > deadline:
                 raise RuntimeError(f"waited in vain for the query to reach: {moment}")
             time.sleep(0.005)
+        return True
 
 
 @contextmanager
