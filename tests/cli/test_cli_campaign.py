@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_support import GROUP, call, write
+from cli_support import call, write
 from example_files import example_file
 
 from isthmus.pipeline import session
@@ -59,7 +59,6 @@ def test_people_are_told_the_same_as_by_simulate_and_how_fast_it_was(
         ([CAUSAL, "--seeds", "99999999999999999999..99999999999999999999"], ["too large"]),
         ([CAUSAL, "--seeds", "1..2", "--mutant", "nobody"], ["there is no 'nobody'", "causes-ignored"]),
         (["nowhere.toml", "--seeds", "1..2"], ["nowhere.toml"]),
-        (["broker.toml", "--seeds", "1..2"], ["nothing runs redis yet"]),
         ([CAUSAL, "--seeds", "1..2", "--trace", "full"], ["full: is there already and not empty"]),
     ],
 )
@@ -70,10 +69,6 @@ def test_bad_arguments_are_refused_before_spark_starts(
     arguments: list[object],
     words: list[str],
 ) -> None:
-    write(
-        tmp_path / "broker.toml",
-        GROUP.replace('kind = "embedded"', 'kind = "redis"\nurl = "redis://127.0.0.1:1/0"\nstream = "s"'),
-    )
     (tmp_path / "full").mkdir()
     write(tmp_path / "full" / "old.jsonl", "")
     monkeypatch.chdir(tmp_path)

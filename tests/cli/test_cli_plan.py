@@ -160,10 +160,9 @@ def test_a_topology_without_joins_has_only_systems(isthmus: Isthmus, tmp_path: P
     assert "nothing is joined" in isthmus("plan", file).out
 
 
-def test_a_broker_that_nothing_runs_is_not_planned(isthmus: Isthmus, tmp_path: Path) -> None:
-    group = BROKERS.replace('"redis"\norder = "total"\n', '"embedded"\norder = "total"\nprocesses = ["p"]\n', 1)
-    group = group.replace('url = "redis://127.0.0.1:6379/0"\nstream = "orders"\n', "")
-    assert isthmus("plan", write(tmp_path / "brokers.toml", group)).is_refusal("systems.b.kind", "nothing runs redis")
+def test_a_join_of_two_brokers_is_planned(isthmus: Isthmus, tmp_path: Path) -> None:
+    planned = isthmus("plan", write(tmp_path / "brokers.toml", BROKERS), "-o", "json")
+    assert planned.json["worst_route"]["systems"] == ["a", "b"]
 
 
 def test_a_long_chain_has_a_longest_way(isthmus: Isthmus, tmp_path: Path) -> None:

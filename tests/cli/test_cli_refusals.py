@@ -103,7 +103,7 @@ order = "{join}"
         ("[systems.site\n", ["line 1"]),
         ("[systems.site]\nkind = 'embedded'\norder = 'causal'\n", ["systems.site.processes"]),
         (GROUP.replace("causal", "casual"), ["systems.site.order", "casual", "causal"]),
-        (GROUP.replace("embedded", "kafka"), ["systems.site.kind", "kafka"]),
+        (GROUP.replace("embedded", "carrier"), ["systems.site.kind", "carrier"]),
         (GROUP.replace('"p2"', '"p1"'), ["systems.site.processes", "p1"]),
         (GROUP + "colour = 'red'\n", ["systems.site.colour"]),
         (GROUP + "[simulation]\nduration = 2\n", ["simulation.duration"]),
@@ -122,7 +122,7 @@ def test_a_bad_topology_is_refused_with_its_key_and_the_reason(
 
 
 def test_all_problems_of_a_file_are_told_one_line_each(isthmus: Isthmus, tmp_path: Path) -> None:
-    text = GROUP.replace("causal", "casual").replace("embedded", "kafka")
+    text = GROUP.replace("causal", "casual").replace("embedded", "carrier")
     refused = isthmus("check", write(tmp_path / "bad.toml", text))
     lines = refused.err.splitlines()
     assert refused.code == 2
@@ -244,12 +244,6 @@ def test_a_place_for_traces_that_cannot_be_one_is_refused(isthmus: Isthmus, tmp_
 def test_a_site_that_cannot_be_run_is_refused(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     refused = spawn("run", write(tmp_path / "group.toml", GROUP), *arguments)
     assert refused.is_refusal(*words), refused
-
-
-def test_a_broker_cannot_be_run(tmp_path: Path) -> None:
-    broker = '[systems.shop]\nkind = "redis"\nurl = "redis://127.0.0.1:1/0"\nstream = "orders"\n'
-    refused = spawn("run", write(tmp_path / "broker.toml", broker), "--site", "shop")
-    assert refused.is_refusal("systems.shop.kind: nothing runs redis yet"), refused
 
 
 def test_a_port_that_is_in_use_is_named(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Runner:
         action(*arguments, out)
         self.gateway.invariants()
         for segment in out.relays:
-            before, self._record = self._record, self.gateway.record_after([segment])
+            before, self._record = self._record, dict(self.gateway.record_after([segment]))
             self.appends.append((segment, self._record, before))
         assert not any(fellows for fellows, _ in out.to_fellows), "nobody else is there"
         self.links += out.links

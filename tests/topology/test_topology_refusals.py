@@ -80,10 +80,36 @@ def test_the_example_of_the_contract_is_taken() -> None:
     assert topology.system("valencia").gateways == ("g1", "g2")
 
 
-def test_a_broker_is_refused_as_long_as_nothing_runs_it() -> None:
-    key, reason, way_out = only(BROKER)
-    assert (key, way_out) == ("systems.valencia.kind", 'write kind = "embedded", with its processes')
-    assert reason.startswith("nothing runs redis yet")
+@pytest.mark.parametrize(
+    ("old", "new", "key", "reason"),
+    [
+        ('stream = "orders"', "", "systems.valencia.stream", "which stream"),
+        ('stream = "orders"', 'streams = ["a?", "a!"]', "systems.valencia.streams", "the same name"),
+        ('stream = "orders"', 'stream = "a"\nstreams = ["b"]', "systems.valencia.streams", "there is a stream, too"),
+        ('stream = "orders"', 'stream = "a"\non-refusal = "drop"', "systems.valencia.on-refusal", 'must be "stop"'),
+        ("redis://127", "http://127", "systems.valencia.url", "no address of a redis broker"),
+        ("redis://127", "redis://me:secret@127", "systems.valencia.url", "has a password in it"),
+        ("gateways = 2", 'gateways = 2\nprocesses = ["p"]', "systems.valencia.processes", "the log is the one process"),
+        (
+            "gateways = 2",
+            'gateways = 2\npassword-file = "x"\npassword-env = "X"',
+            "systems.valencia.password-env",
+            "there is a password-file, too",
+        ),
+    ],
+)
+def test_a_broken_table_of_a_broker_is_refused(old: str, new: str, key: str, reason: str) -> None:
+    found = [(problem.key, problem.reason) for problem in refused(changed(old, new, BROKER))]
+    assert any(each == key and reason in why for each, why in found), found
+    assert "secret" not in str(refused(changed(old, new, BROKER)))
+
+
+def test_several_streams_of_a_broker_keep_fifo_order_and_no_more() -> None:
+    several = changed('stream = "orders"', 'streams = ["orders", "returns"]', BROKER)
+    assert any("causal" in problem.reason for problem in refused(several))
+    (problem,) = refused(changed('kind = "redis"', 'kind = "redis"\norder = "causal"', several))
+    assert problem.key == "systems.valencia.order"
+    assert problem.reason.startswith("each of several streams has an order of its own")
 
 
 def test_the_example_of_the_contract_as_printed_is_taken_with_a_warning() -> None:
@@ -319,7 +345,11 @@ def test_unsafe_excuses_no_broken_structure() -> None:
         (changed("gateways = 3", "gateways = -1"), "systems.madrid.gateways", "must be from 0 to 4096"),
         (changed("gateways = 3", "gateways = 1_000_000_000_000"), "systems.madrid.gateways", "must be from 0 to 4096"),
         (changed("gateways = 3", "gateways = 1979-05-27"), "systems.madrid.gateways", "a date or a time"),
-        (changed("gateways = 3", 'gateways = 3\nurl = "x"'), "systems.madrid.url", "is for redis, nats and rabbitmq"),
+        (
+            changed("gateways = 3", 'gateways = 3\nurl = "x"'),
+            "systems.madrid.url",
+            "is for redis, nats, kafka and postgres",
+        ),
         (
             changed("gateways = 2", 'gateways = 2\ndelivery = "fast"', BROKER),
             "systems.valencia.delivery",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from isthmus.core.ids import MILLISECOND, SECOND, ProcessName
 from isthmus.topology.check.rules import check
 from isthmus.topology.file import load, parse
 from isthmus.topology.model import BaseAddress, Topology
-from isthmus.topology.problem import Problems
 from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork, NetworkModel, Simulation, Uniform
-from isthmus.topology.read.topology import read_topology
 from isthmus.topology.wiring import all_links, forwardings, links, path_links
 
 MINE = (
@@ -136,12 +133,13 @@ def test_messages_from_further_away_are_assigned_by_their_origin() -> None:
     assert back == ("north/g1", "hub/g1", ["north/p1", "north/p2"])
 
 
-def test_clients_of_a_broker_that_nobody_lists_have_a_way_out() -> None:
-    broker = '[systems.b]\nkind = "nats"\nurl = "nats://127.0.0.1"\nstream = "s"\ngateways = 1\n'
+def test_a_log_is_the_one_process_of_its_system_and_has_one_gateway() -> None:
+    broker = '[systems.b]\nkind = "nats"\nurl = "nats://127.0.0.1"\nstream = "ship.*"\ngateways = 2\n'
     group = '[systems.a]\nkind = "embedded"\norder = "fifo"\nprocesses = ["p"]\ngateways = 1\n'
     text = group + broker + '[[joins]]\nbetween = ["a", "b"]\norder = "fifo"'
-    topology = read_topology(Problems("t.toml"), tomllib.loads(text))  # `parse` refuses what nothing can run yet
-    assert routes(topology) == [("a/g1", "b/g1", ["a/p"]), ("b/g1", "a/g1", ["b/*"])]
+    topology = parse(text, "t.toml")
+    assert routes(topology) == [("a/g1", "b/g1", ["a/p"]), ("b/g1", "a/g1", ["b/ship._"])]
+    assert topology.system("b").gateways == ("g1",)
 
 
 def test_fig_3_of_parallel_is_wired_as_drawn() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from isthmus.core.endpoint import Carried, Outbox
 from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
 from isthmus.core.marks import SlotMarks
-from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Run, Segment
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Marks, Run, Segment
 from isthmus.core.wire.join import (
     NO_EPOCH,
     Block,
@@ -361,12 +361,12 @@ class Export(Half):
 
     # Gateways that come
 
-    def catch_up(self, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: Outbox) -> None:
+    def catch_up(self, marks: Marks, came_in: Marks, earlier: Sequence[Segment], now: Nanos, out: Outbox) -> None:
         """What our system holds from before our time. Only now can our links be of use."""
         self.outstanding.add_earlier(earlier)
         self.outstanding.take_as_delivered([(origin, seq) for origin, seq in marks.items() if self.goes_out(origin)])
         imported = self.plan.imported
-        self.came_in({origin: seq for origin, seq in marks.items() if slot_of(origin) in imported})
+        self.came_in({origin: seq for origin, seq in came_in.items() if slot_of(origin) in imported})
         self._caught_up = True
         for link in sorted(self._came_up):
             self.links_up[link] = True

@@ -49,7 +49,6 @@ from isthmus.core.wire.join import (
 )
 from isthmus.join.export import Export
 from isthmus.join.imports import Import
-from isthmus.join.parcel import NO_MARKS
 from isthmus.join.plan import JoinPlan
 from isthmus.join.recovery import NOTHING, Recovered
 
@@ -161,19 +160,26 @@ class JoinGateway(ABC):
                 self._confirm_upstream(join, news, out)
 
     def take_over(
-        self, marks: Marks, segments: Sequence[Segment], now: Nanos, out: Outbox, brought_in: Marks = NO_MARKS
+        self,
+        marks: Marks,
+        segments: Sequence[Segment],
+        now: Nanos,
+        out: Outbox,
+        brought_in: Marks | None = None,
     ) -> None:
         """What was delivered before this gateway came, of each origin, and what of it may not have crossed yet.
 
-        `brought_in` is what others have brought in: what of it is not among `marks` will be delivered here.
+        `brought_in` is what has come in so far, where the system knows that apart from what it has delivered here.
         """
         self.is_caught_up = True
+        came_in = marks if brought_in is None else brought_in
         # Before any word of links: who leads is to tell us the epoch before it gives us anything to carry.
         for join in self._exported:
             out.to_fellows.append((self._colleagues(), FellowCaughtUp(join)))
         for join, export in self.exports.items():
-            export.catch_up(marks, [going for each in segments if (going := each.only(export.goes_out))], now, out)
-            self.imports[join].catch_up(marks, brought_in, out)
+            earlier = [going for each in segments if (going := each.only(export.goes_out))]
+            export.catch_up(marks, came_in, earlier, now, out)
+            self.imports[join].catch_up(came_in, out)
         self._end_of_step(out)
 
     def confirmed_in_the_lead(self) -> Iterator[tuple[int, SlotMarks]]:

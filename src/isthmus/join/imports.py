@@ -418,13 +418,9 @@ class Import(Half):
         for link, block in early:
             self.on_block(link, block, out)
 
-    def catch_up(self, marks: Marks, brought_in: Marks, out: Outbox) -> None:
-        """What our system had delivered when we came; we add what we delivered since.
-
-        What others have `brought_in` is as good as broadcast by us: we wait until it is delivered.
-        """
+    def catch_up(self, marks: Marks, out: Outbox) -> None:
+        """What our system had delivered when we came; we add what we delivered since."""
         before = {origin: seq for origin, seq in marks.items() if self.comes_in(origin)}
-        self.last_broadcast.update({origin: seq for origin, seq in brought_in.items() if self.comes_in(origin)})
         self.last_delivered.go_on_from(before.items())
         self.total = self.last_delivered.total()
         self.relayed_to = self.received

@@ -33,14 +33,27 @@ class LogGateway(JoinGateway):
         self.confirmed = SlotMarks()
         self.read_to = SlotMarks()
         self._record = SlotMarks()
+        self._came_in = SlotMarks()
 
     def claimed(self, token: int, record: Marks, begin: Marks, now: Nanos, out: Outbox) -> None:
-        """We hold the claim. `record` is what has been brought in; the log is read from where these marks are."""
+        """We hold the claim. `record` is what the log holds of others; it is read from where these marks are."""
         self.read_to.update(begin)
         self.confirmed.update(begin)
         self._record.update(record)
+        self._came_in.update(record)
         self.acting(Company(token, (self.id,)), now, out)
         self.take_over(begin, (), now, out, brought_in=record)
+
+    def appended(self, segment: Segment, out: Outbox) -> None:
+        """These are in the log now. What is read later, and stands before them, is taken for an answer to them too."""
+        fresh = segment.beyond(self._came_in.at(segment.marks))
+        for join, imports in self.imports.items():
+            coming = fresh.only(imports.comes_in)
+            if coming:
+                self._came_in.update(coming.marks)
+                self.exports[join].came_in(coming.marks)
+                imports.delivered(coming, out)
+        self._end_of_step(out)
 
     def read(self, segment: Segment, now: Nanos, out: Outbox) -> None:
         """The next entries, those that we appended among them."""
@@ -48,20 +61,27 @@ class LogGateway(JoinGateway):
         if segment.following(known) is not segment:
             raise MissingEntries(f"read {list(segment.runs())} behind {sorted(known.items())}")
         self.read_to.update(segment.marks)
-        self.delivered(segment, now, out)
+        # Before anything goes out: it may answer what stands before it in this very segment.
+        self.appended(segment, out)
+        for join, export in self.exports.items():
+            going = segment.only(export.goes_out)
+            if going:
+                export.delivered(going, now, out)
+                self.imports[join].went_out(out)
         for origin, seq in segment.marks.items():
             if not self.goes_out(origin):
                 self.confirmed.raise_to(origin, seq)
+        self._end_of_step(out)
 
     def durable(self, marks: Marks, out: Outbox) -> None:
-        """What was read up to here cannot be lost any more."""
+        """What came in up to here cannot be lost any more."""
         self.settled(marks, out)
 
-    def record_after(self, segments: Sequence[Segment]) -> dict[ProcessId, int]:
-        """The import record once these have been appended."""
+    def record_after(self, segments: Sequence[Segment]) -> list[tuple[ProcessId, int]]:
+        """The import record once these have been appended, with what former origins of each slot had."""
         for segment in segments:
             self._record.update(segment.marks)
-        return dict(self._record.items())
+        return self._record.counted()
 
     def finished(self, origin: ProcessId, seq: int, out: Outbox) -> None:
         self.confirmed.raise_to(origin, seq)

@@ -65,8 +65,8 @@ class System(Struct, frozen=True, kw_only=True):
 
     Its `kind` is what it is made of; every layer has a table of kinds by these names, and what the table of that kind
     in the file says is in `table`. Others need to know this much: whether it `broadcasts`, that is, whether every
-    message is for everybody; whether the file `lists_everybody` who may send (a broker's clients need not be listed);
-    and whether it `revives` members, that is, whether somebody who is gone may come back as a new process.
+    message is for everybody; whether it `revives` members, that is, whether somebody who is gone may come back as a new
+    process; and whether one gateway `acts_alone` for all of it, by a claim.
 
     Members on `standby` are not there at the start; they may come, and go, while the system runs.
     """
@@ -77,8 +77,8 @@ class System(Struct, frozen=True, kw_only=True):
     kind: str = "group"
     table: Struct | None = None
     broadcasts: bool = True
-    lists_everybody: bool = True
     revives: bool = True
+    acts_alone: bool = False
     processes: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()

@@ -44,7 +44,8 @@ def _plan(topology: Topology, index: int, side: str) -> JoinPlan:
 def _share(topology: Topology, join: Join, side: str) -> Share:
     if join.order == "fifo" or join.assign in ("paths", "uncoordinated"):
         return "by-origin"
-    if topology.system(side).order == "total":
+    system = topology.system(side)
+    if system.order == "total" and not system.acts_alone:
         return "counted"
     return "sets" if join.assign == "transfer-sets" else "striped"
 

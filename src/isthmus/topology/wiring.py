@@ -153,9 +153,8 @@ def _other(join: Join, system: str) -> str:
 
 
 def _origins(system: System) -> list[ProcessName]:
-    """Who may be the origin of a message in this system. A broker takes messages from clients that no file lists."""
-    names = system.processes if system.lists_everybody else (*system.processes, REST)
-    return [ProcessName(system.name, name) for name in names]
+    """Who may be the origin of a message in this system."""
+    return [ProcessName(system.name, name) for name in system.processes]
 
 
 def _pairs_in_turn(near: System, far: System) -> Iterator[tuple[ProcessName, ProcessName]]:

@@ -34,7 +34,7 @@ def _check_system(report: Problems, system: System, *, joined: bool) -> None:
     if joined and system.delivery == "fast":
         reason = "in a joined system a crash may lose for the others what only the crashed process had delivered"
         report.refuse(f"{key}.delivery", reason, 'write delivery = "uniform"', "warning")
-    if system.lists_everybody and system.broadcasts and 0 < len(system.founders) < SURVIVES_ONE:
+    if not system.acts_alone and system.broadcasts and 0 < len(system.founders) < SURVIVES_ONE:
         _warn_of_size(report, key, system)
 
 

@@ -1,8 +1,15 @@
-"""A log: a stream of a broker, which all its readers see in one order. Its clients need not be listed."""
+"""A log: a stream of a broker, which all its readers see in one order. Its clients need not be listed.
+
+To the joins the log itself is the one origin of all that is written in it, a process named after its stream; with
+several streams each is one. One gateway acts at a time, whoever holds the claim (docs/design/brokers.md): `g1`, on
+whatever number of hosts.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,21 +17,61 @@ from msgspec.structs import replace
 from isthmus.topology.kinds.kind import Kind
 from isthmus.topology.model import System, Topology
 from isthmus.topology.problem import Problems, quote
+from isthmus.topology.read.keys import read_address, read_tls
 from isthmus.topology.read.table import Table
 
-_SCHEMES = {"redis": ("redis", "rediss"), "nats": ("nats", "tls"), "rabbitmq": ("amqp", "amqps")}
+OnRefusal: TypeAlias = Literal["stop", "park"]
+
+_SCHEMES = {
+    "redis": ("redis", "rediss"),
+    "nats": ("nats", "tls"),
+    "kafka": ("kafka", "kafkas"),
+    "postgres": ("postgres", "postgresql"),
+}
+_REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
+_SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
+_FILES = ("ca-file", "certificate-file", "key-file")
+_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", "default-subject", *_SECRETS, *_FILES)
+_ODD = re.compile(r"[^A-Za-z0-9_.:-]")
+MOST_STREAMS = 64
 
 
 class LogTable(Struct, frozen=True, kw_only=True):
-    """Where the broker is, and which of its streams is the system."""
+    """Where the broker is, and which of its streams are the system. `options` are the adapter's, by their own names."""
 
-    url: str | None
-    stream: str | None
+    url: str
+    streams: tuple[str, ...]
+    on_refusal: OnRefusal = "stop"
+    options: dict[str, str] = {}
 
 
 def _read(table: Table, system: System) -> System:
+    if system.processes:
+        reason = "its clients are whoever uses the broker, and the log is the one process of the system"
+        table.refuse("processes", reason, "remove it")
+    streams = _streams(table)
+    names = tuple(dict.fromkeys(_ODD.sub("_", stream) for stream in streams))
+    if len(names) < len(streams):
+        table.refuse("streams", "two of them have the same name but for odd characters", "use one system for each")
+    own = LogTable(
+        url=_url(table, system.provider) or "",
+        streams=streams,
+        on_refusal=table.choice("on-refusal", _REFUSALS, "stop"),
+        options=_options(table),
+    )
+    order = system.order
+    if len(streams) > 1 and order != "fifo" and "order" in table.entries:
+        reason = "each of several streams has an order of its own, and none is kept between them"
+        table.refuse("order", reason, 'write order = "fifo", or use one stream')
     return replace(
-        system, table=LogTable(url=_url(table, system.provider), stream=_stream(table)), lists_everybody=False
+        system,
+        table=own,
+        order="fifo" if len(streams) > 1 else order,
+        processes=names,
+        gateways=system.gateways and ("g1",),
+        acts_alone=True,
+        link_address=read_address(table, "link-address", 1),
+        tls=read_tls(table),
     )
 
 
@@ -38,21 +85,53 @@ def _url(table: Table, provider: str) -> str | None:
         return None
     scheme, separator, rest = url.partition("://")
     if not separator or not rest or scheme not in schemes:
-        table.refuse("url", f"{quote(url)} is no address of a {provider} broker", example)
+        table.refuse("url", f"{quote(_without_secret(url))} is no address of a {provider} broker", example)
+    elif ":" in rest.rpartition("@")[0]:
+        reason = "has a password in it, and the file is for everybody to read"
+        table.refuse("url", reason, 'write username = "…" and password-file = "…", or password-env = "NAME"')
     return url
 
 
-def _stream(table: Table) -> str | None:
-    stream = table.text("stream")
-    if "stream" not in table.entries:
+def _without_secret(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url.rpartition("@")[2]
+
+
+def _streams(table: Table) -> tuple[str, ...]:
+    many = table.names("streams", is_name=str.isprintable, form="write the names of streams")
+    one = table.text("stream")
+    if one is not None and many is not None:
+        table.refuse("streams", "there is a stream, too", "keep one of the two")
+    if many is not None and len(many) > MOST_STREAMS:
+        table.refuse("streams", f"{len(many)} streams are more than {MOST_STREAMS}", "use several systems")
+    if one is None and many is None and not {"stream", "streams"} & table.entries.keys():
         table.missing("stream", "which stream of the broker is the system", 'write stream = "orders"')
-    return stream
+    return many or ((one,) if one else ("stream",))
+
+
+def _options(table: Table) -> dict[str, str]:
+    options = {key: table.text(key) for key in ("default-subject", *_SECRETS, *_FILES)}
+    for secret in ("password", "token"):
+        if options[f"{secret}-file"] and options[f"{secret}-env"]:
+            table.refuse(f"{secret}-env", f"there is a {secret}-file, too", "keep one of the two")
+    return {key: text for key, text in options.items() if text is not None}
 
 
 def _check(report: Problems, topology: Topology, systems: Sequence[System]) -> None:
+    seen: dict[tuple[str, str], str] = {}
     for system in systems:
-        reason = f"nothing runs {system.provider} yet, so nothing could be kept of what this file promises"
-        report.refuse(f"systems.{system.name}.kind", reason, 'write kind = "embedded", with its processes')
+        table = system.own(LogTable)
+        for stream in table.streams:
+            before = seen.setdefault((table.url, stream), system.name)
+            if before != system.name:
+                reason = f"{before} is the same stream of the same broker: one log cannot be two systems"
+                report.refuse(f"systems.{system.name}.url", reason, "name another stream, or remove one of the two")
+    paths = [index for index, join in enumerate(topology.joins) if join.assign == "paths"]
+    for index in paths:
+        names = [name for name in topology.joins[index].between if name in {system.name for system in systems}]
+        if names:
+            reason = f"{names[0]} is a log, which one gateway serves at a time: it has no paths to choose from"
+            report.refuse(f"joins[{index}].assign", reason, "remove [[paths]], or join it in a forest")
 
 
-LOG = Kind(providers=tuple(_SCHEMES), keys=("url", "stream"), read=_read, check=_check)
+LOG = Kind(providers=tuple(_SCHEMES), keys=_KEYS, read=_read, check=_check)
