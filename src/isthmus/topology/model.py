@@ -84,6 +84,7 @@ class System(Struct, frozen=True, kw_only=True):
     standby: tuple[str, ...] = ()
     address: BaseAddress | None = None
     link_address: BaseAddress | None = None
+    other_link_addresses: tuple[BaseAddress, ...] = ()
     tls: TlsFiles | None = None
     journal: str | None = None
     delivery: Delivery = "uniform"
@@ -107,9 +108,11 @@ class System(Struct, frozen=True, kw_only=True):
         """The members that the system begins with."""
         return tuple(member for member in self.members if member not in self.standby)
 
-    def takes_links_at(self, gateway: str) -> BaseAddress | None:
-        """Where a gateway waits for links, if the file says so."""
-        return self.link_address and self.link_address.plus(self.gateways.index(gateway))
+    def takes_links_at(self, gateway: str) -> tuple[BaseAddress, ...]:
+        """Where a gateway waits for links, if the file says so; one that several hosts may run at one of these."""
+        if self.link_address is None:
+            return ()
+        return (self.link_address.plus(self.gateways.index(gateway)), *self.other_link_addresses)
 
 
 class TransferSet(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from isthmus.topology.kinds.kind import Kind
 from isthmus.topology.model import System, Topology
 from isthmus.topology.problem import Problems, quote
-from isthmus.topology.read.keys import read_address, read_tls
+from isthmus.topology.read.keys import read_addresses, read_tls
 from isthmus.topology.read.table import Table
 
 OnRefusal: TypeAlias = Literal["stop", "park"]
@@ -60,6 +60,7 @@ def _read(table: Table, system: System) -> System:
         options=_options(table),
     )
     order = system.order
+    addresses = read_addresses(table, "link-address")
     if len(streams) > 1 and order != "fifo" and "order" in table.entries:
         reason = "each of several streams has an order of its own, and none is kept between them"
         table.refuse("order", reason, 'write order = "fifo", or use one stream')
@@ -70,7 +71,8 @@ def _read(table: Table, system: System) -> System:
         processes=names,
         gateways=system.gateways and ("g1",),
         acts_alone=True,
-        link_address=read_address(table, "link-address", 1),
+        link_address=addresses[0] if addresses else None,
+        other_link_addresses=addresses[1:],
         tls=read_tls(table),
     )
 

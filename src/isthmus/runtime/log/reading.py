@@ -1,0 +1,145 @@
+"""Entries in, segments out: whose each entry is, and which number it has.
+
+An entry was brought in by us if its headers say so and all of this is true: they name the one way by which messages of
+that origin come here, the number is the next one of its origin in this log, and it lies within the import record.
+Clients copy headers; what was copied from this log has an older number, what was copied from another one names another
+way. Everything else is the log's own, and gets the next number of its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from isthmus.core.ids import ProcessId, slot_of
+from isthmus.core.segment import Opened, Segment
+from isthmus.runtime.log.content import TooLarge, encode
+from isthmus.runtime.log.interface import Entry, Position, Slice, Trimmed
+from isthmus.runtime.log.ledger import Checkpoint, id_of, named, numbered
+from isthmus.runtime.log.place import LogPlace
+
+_MOST_NAMES = 65_536
+"""Of origins in headers, remembered with the processes that they stand for."""
+
+
+class Stretch(NamedTuple):
+    """What was read in one go: its marks, the place behind it and all marks there, and its size."""
+
+    marks: tuple[tuple[ProcessId, int], ...]
+    position: Position
+    there: tuple[tuple[ProcessId, int], ...]
+    messages: int
+    size: int
+
+
+class Oversized(NamedTuple):
+    """An entry of the log's own that is too large to be carried anywhere."""
+
+    entry: Entry
+    reason: str
+
+
+class Reading:
+    """Where reading stands in the log: behind `position`, where the `marks` are.
+
+    `is_in` says of an origin up to which number it is in the import record, with what is being appended. `parked` are
+    messages that were refused and have no entry, `oversized` entries of the last slice that cannot be carried.
+    """
+
+    def __init__(self, place: LogPlace, checkpoint: Checkpoint, is_in: Callable[[ProcessId], int]) -> None:
+        self.place = place
+        self.lives = checkpoint.lives
+        self.again = checkpoint.again
+        self.position = checkpoint.position
+        self.marks = numbered(checkpoint.marks, place.names)
+        self._is_in = is_in
+        self.parked: dict[ProcessId, dict[int, bytes]] = {}
+        self.oversized: list[Oversized] = []
+        self._own = place.origins(checkpoint.lives)
+        self._ids: dict[str, ProcessId | None] = {}
+
+    def begin_anew(self, position: Position) -> None:
+        """Go on from here after a loss that somebody has accepted: as a new origin, whose numbers begin at 1."""
+        self.lives += 1
+        self.again = True
+        self.position = position
+        self._own = self.place.origins(self.lives)
+
+    def take(self, read: Slice) -> tuple[Segment, Stretch]:
+        """The messages that these entries are, in their order."""
+        messages: list[Opened] = []
+        for entry in read.entries:
+            origin = self._brought_in(entry) if entry.origin else None
+            if origin is None:
+                self._add_own(entry, messages)
+            elif entry.seq > self.marks.get(origin):
+                self._add_parked(origin, entry.seq, messages)
+                self._add(messages, origin, entry.seq, self.place.payload_of(origin, entry.content))
+        if not read.entries:
+            # Everything that is there has been read, so those that were parked have no entry still to come.
+            for origin in list(self.parked):
+                self._add_parked(origin, max(self.parked[origin]) + 1, messages)
+            self.again = False
+        self.position = read.position
+        segment = Segment.pack(messages)
+        return segment, Stretch(
+            tuple(segment.marks.items()),
+            read.position,
+            tuple(self.marks.counted()),
+            segment.messages,
+            segment.payload_bytes,
+        )
+
+    def _add_own(self, entry: Entry, messages: list[Opened]) -> None:
+        try:
+            payload = encode(entry.content)
+        except TooLarge as error:
+            self.oversized.append(Oversized(entry, str(error)))
+            return
+        own = self._own[entry.part]
+        self._add(messages, own, self.marks.get(own) + 1, payload)
+
+    def _add(self, messages: list[Opened], origin: ProcessId, seq: int, payload: bytes) -> None:
+        self.marks.raise_to(origin, seq)
+        messages.append((origin, seq, payload))
+
+    def _brought_in(self, entry: Entry) -> ProcessId | None:
+        """Whose entry it is that we brought in; None if we did not, or if it is a copy of one that we brought in."""
+        name = entry.origin
+        if name not in self._ids:
+            if len(self._ids) >= _MOST_NAMES:  # clients may write what they like there
+                self._ids.clear()
+            self._ids[name] = id_of(name, self.place.names)
+        origin = self._ids[name]
+        if origin is None or slot_of(origin) in self.place.parts:
+            return None
+        if entry.path != self.place.paths.get(name.partition("/")[0]) or not 0 < entry.seq <= self._is_in(origin):
+            return None
+        before = self.marks.get(origin)
+        if entry.seq <= before:
+            return origin if self.again else None
+        parked = self.parked.get(origin, ())
+        missing = [seq for seq in range(before + 1, entry.seq) if seq not in parked]
+        if missing and not self.again:
+            raise Trimmed(
+                f"{self.place.system.name}: message {missing[0]} of {name} was brought in and is gone from the log"
+            )
+        for seq in missing:
+            self.put_aside(origin, seq, self.place.nothing_of(origin))
+        return origin
+
+    def put_aside(self, origin: ProcessId, seq: int, payload: bytes) -> None:
+        """This one was refused and has no entry here. Those who hear of this log through us get it all the same."""
+        self.parked.setdefault(origin, {})[seq] = payload
+
+    def _add_parked(self, origin: ProcessId, before: int, messages: list[Opened]) -> None:
+        """Put what was parked in its place: what comes before this number of its origin."""
+        parked = self.parked.get(origin)
+        while parked and (due := self.marks.get(origin) + 1) < before and due in parked:
+            self._add(messages, origin, due, parked.pop(due))
+        if parked is not None and not parked:
+            del self.parked[origin]
+
+    def checkpoint(self, position: Position, there: Iterable[tuple[ProcessId, int]]) -> Checkpoint:
+        marks = named(there, self.place.names)
+        return Checkpoint(lives=self.lives, again=self.again, position=position, marks=marks)
