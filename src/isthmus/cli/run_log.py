@@ -57,4 +57,5 @@ def run_log(
 
 
 def _start(topology: Topology, system: System) -> str:
-    return "start"
+    """Where the first gateway that ever runs begins to read: the same for all joins of the log."""
+    return next(join.flow(system.name).start for join in topology.joins if system.name in join.between)

@@ -6,18 +6,21 @@ was to become, or somebody else's.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from isthmus.core.ids import ProcessId
 from isthmus.core.marks import SlotMarks
-from isthmus.core.segment import Segment
-from isthmus.runtime.log.content import Content
+from isthmus.core.segment import Opened, Segment, join
+from isthmus.runtime.log.content import NOTHING, Content
 from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, Unavailable
 from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
 from isthmus.runtime.log.place import LogPlace
 from isthmus.topology.kinds.log import OnRefusal
+
+log = logging.getLogger(__name__)
 
 MOST_MESSAGES = 4096
 MOST_BYTES = 1 << 20
@@ -28,16 +31,17 @@ Patiently = Callable[..., Awaitable[Any]]
 
 
 class Done(NamedTuple):
-    """What has happened to these messages: they are in the log, or `parked`, with their payloads."""
+    """These messages are dealt with. Those in `aside` are not in the log: they were refused, or did not pass."""
 
     segment: Segment
-    parked: bool = False
+    aside: Sequence[Opened] = ()
 
 
 class Appending:
     """What waits to be appended, and the record as the broker has it. `accepted` is the record with what is under way.
 
-    `missing` are the numbers that were parked and that reading may still come by.
+    `missing` are the numbers that were parked and that reading may still come by; `skips` are the systems of which some
+    messages were not to be appended, so that their numbers may have gaps in the log.
     """
 
     def __init__(self, place: LogPlace, log: Log, state: State, on_refusal: OnRefusal, patiently: Patiently) -> None:
@@ -52,6 +56,7 @@ class Appending:
         self.accepted = self.marks.copy()
         parked = [(id_of(name, place.names), seq) for name, seq in record.parked]
         self.missing = {(origin, seq) for origin, seq in parked if origin is not None}
+        self.skips = set(record.skips)
         self._waiting: deque[Segment] = deque()
         self.bytes_waiting = 0
 
@@ -66,25 +71,22 @@ class Appending:
         self._waiting.append(segment)
         self.bytes_waiting += segment.payload_bytes
 
-    async def append(self) -> list[Done]:
+    async def append(self) -> Done:
         """Append the next messages, as many as fit one append."""
         segments = self._next()
-        entries = [(origin, seq, payload) for segment in segments for origin, seq, payload in segment]
-        done: list[Done] = []
-        while entries:
+        messages = [message for segment in segments for message in segment]
+        aside: list[Opened] = []
+        left = messages
+        while left:
             try:
-                made = [self._entry(*each, place) for place, each in enumerate(entries)]
-                await self._write(made, self._record_with(entries))
+                await self._write(left, aside)
+                break
             except Refused as refused:
-                if refused.index:
-                    fine, entries = entries[: refused.index], entries[refused.index :]
-                    await self._write([self._entry(*each, 0) for each in fine], self._record_with(fine))
-                    done.append(Done(Segment.pack(fine)))
-                done.append(await self._put_aside(entries.pop(0), refused.reason))
-            else:
-                done.append(Done(Segment.pack(entries)))
-                entries = []
-        return done
+                await self._write(left[: refused.index], aside)
+                await self._park(left[refused.index], refused.reason)
+                aside.append(left[refused.index])
+                left = left[refused.index + 1 :]
+        return Done(join(segments), aside)
 
     def _next(self) -> list[Segment]:
         taken: list[Segment] = []
@@ -101,48 +103,75 @@ class Appending:
         self.bytes_waiting -= size
         return taken
 
-    def _entry(self, origin: ProcessId, seq: int, payload: bytes, place: int) -> Entry:
-        name = self._place.names.name(origin)
+    async def _write(self, messages: Sequence[Opened], aside: list[Opened]) -> None:
+        """Append all of these that pass. `Refused` names the first of the messages that is not taken."""
+        entries, places, skipped = [], [], []
+        for place, (origin, seq, payload) in enumerate(messages):
+            content = self._content(place, origin, payload)
+            if content is None:
+                skipped.append(messages[place])
+                self.skips.add(self._place.names.name(origin).system)
+            else:
+                places.append(place)
+                entries.append(self._entry(origin, seq, content))
+        if messages:
+            self.accepted = after = self._record_with(messages)
+            try:
+                await self._surely(after, self._log.append, entries)
+            except Refused as refused:
+                raise Refused(places[refused.index], refused.reason) from refused
+            self.marks = after
+            aside.extend(skipped)
+
+    def _content(self, place: int, origin: ProcessId, payload: bytes) -> Content | None:
+        """What is appended for a message; None where nothing is."""
         try:
             content = self._place.content_of(origin, payload)
         except ValueError as error:
             raise Refused(place, str(error)) from error
+        if content == NOTHING:
+            return None
+        passing = self._place.passing(self._place.names.name(origin).system)
+        return content if passing is None else passing(content)
+
+    def _entry(self, origin: ProcessId, seq: int, content: Content) -> Entry:
+        name = self._place.names.name(origin)
         return Entry(content, str(name), seq, self._place.paths[name.system], self._place.part_for(origin))
 
-    def _record_with(self, entries: list[tuple[ProcessId, int, bytes]]) -> SlotMarks:
+    def _record_with(self, messages: Sequence[Opened]) -> SlotMarks:
         after = self.marks.copy()
-        for origin, seq, _ in entries:
+        for origin, seq, _ in messages:
             after.raise_to(origin, seq)
         return after
 
-    async def _write(self, entries: list[Entry], after: SlotMarks) -> None:
-        self.accepted = after
-        await self._surely(after, self._log.append, entries)
-        self.marks = after
-
-    async def _put_aside(self, message: tuple[ProcessId, int, bytes], reason: str) -> Done:
+    async def _park(self, message: Opened, reason: str) -> None:
         origin, seq, payload = message
-        name = str(self._place.names.name(origin))
+        name, here = self._place.names.name(origin), self._place.system.name
         if self._on_refusal == "stop":
             raise LogProblem(
-                f"{self._place.system.name}: the broker refuses message {seq} of {name}: {reason}. Change what the "
-                f'broker takes, or write on-refusal = "park" in systems.{self._place.system.name}.'
+                f"{here}: the broker refuses message {seq} of {name}: {reason}. Change what the broker takes, or write "
+                f'on-refusal = "park" in systems.{here}.'
             )
-        after = self._record_with([message])
+        log.warning("%s: message %d of %s was refused and is parked: %s", here, seq, name, reason)
         self.missing.add((origin, seq))
-        self.accepted = after
+        self.accepted = after = self._record_with([message])
         try:
-            entry = self._entry(origin, seq, payload, 0)
-        except Refused:
-            entry = Entry(Content(body=payload), name, seq)
-        await self._surely(after, self._log.park, entry, reason)
+            content = self._place.content_of(origin, payload)
+        except ValueError:
+            content = Content(body=payload)
+        await self._surely(after, self._log.park, self._entry(origin, seq, content), reason)
         self.marks = after
-        return Done(Segment.pack([message]), parked=True)
 
     async def _surely(self, after: SlotMarks, write: Callable[..., Awaitable[None]], *what: object) -> None:
         """Write, with the record that follows; after a broken connection find out what has come of it."""
         names = self._place.names
-        record = encode(Record(marks=named(after.counted(), names), parked=named(sorted(self.missing), names)))
+        record = encode(
+            Record(
+                marks=named(after.counted(), names),
+                parked=named(sorted(self.missing), names),
+                skips=sorted(self.skips),
+            )
+        )
         while True:
             try:
                 await write(*what, record, self._written)

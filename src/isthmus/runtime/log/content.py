@@ -42,6 +42,10 @@ class Content(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     place: int = 0
 
 
+NOTHING = Content(body=b"", place=-1)
+"""In place of a message that is not to go on: it keeps its number, and nobody appends it."""
+
+
 class TooLarge(ValueError):
     """An entry does not fit what isthmus carries as one message."""
 

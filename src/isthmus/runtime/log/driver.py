@@ -111,7 +111,9 @@ class LogDriver:
         self._appending = Appending(place, broker, state, table.on_refusal, self._patiently)
         where = place.system.name
         checkpoint = decode(state.checkpoint, Checkpoint, where) if state.checkpoint else None
-        self.reading = Reading(place, checkpoint or Checkpoint(position=BEGINNING), self._appending.is_in)
+        self.reading = Reading(
+            place, checkpoint or Checkpoint(position=BEGINNING), self._appending.is_in, self._appending.skips
+        )
         self._is_new = checkpoint is None
         self._token = state.token
         self._out = Outbox()
@@ -188,7 +190,7 @@ class LogDriver:
     async def _read(self) -> None:
         while True:
             await self._room_for_more()
-            after = self.reading.position
+            after = self.reading.begin()
             try:
                 got: Slice = await self._patiently(self._log.read, after, SLICE_MESSAGES, SLICE_BYTES)
                 segment, stretch = self.reading.take(got)
@@ -276,15 +278,13 @@ class LogDriver:
                 """Time for the next renewal or checkpoint."""
 
     async def _append(self) -> None:
-        for segment, parked in await self._appending.append():
-            if parked:
-                for origin, seq, payload in segment:
-                    self.reading.put_aside(origin, seq, payload)
-                    name = self.place.names.name(origin)
-                    log.warning("%s: message %d of %s was refused and is parked", self.place.system.name, seq, name)
-            self.delivered += segment.messages
-            self._step(self.gateway.appended, segment)
-            self._unsettled.set()
+        segment, aside = await self._appending.append()
+        for origin, seq, payload in aside:
+            parked = (origin, seq) in self._appending.missing
+            self.reading.put_aside(origin, seq, payload if parked else self.place.nothing_of(origin))
+        self.delivered += segment.messages - len(aside)
+        self._step(self.gateway.appended, segment)
+        self._unsettled.set()
 
     async def _settle(self) -> None:
         """Say what is durable. It runs beside appends: those that are done meanwhile are part of the next round."""

@@ -24,11 +24,16 @@ all of the former ones together (`core/marks.py`)."""
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far each origin has been brought in, and which of these were put aside instead, and may not be read yet."""
+    """How far each origin has been brought in.
+
+    `parked` are those that were put aside instead, as far as they may not have been read by; `skips` are systems of
+    which some messages were left out by a filter, so that their numbers have gaps in the log.
+    """
 
     version: int = VERSION
     marks: Marks = []
     parked: Marks = []
+    skips: list[str] = []
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

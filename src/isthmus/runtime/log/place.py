@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from isthmus.core.ids import Directory, ProcessId, incarnation_of, slot_of
-from isthmus.runtime.log.content import Content, decode, encode
+from isthmus.runtime.log.content import NOTHING, Content, decode, encode
+from isthmus.runtime.log.flow import Passing, flows_into
 from isthmus.topology.model import System, Topology
 
 
@@ -25,6 +26,12 @@ class LogPlace(Struct, frozen=True, kw_only=True):
     gateway: int
     logs: frozenset[int]
     paths: dict[str, str]
+    flows: dict[str, Passing]
+
+    def passing(self, system: str) -> Passing | None:
+        """What of the messages of a system is brought in here: the last join on their way says so."""
+        way = self.paths[system].split(",")
+        return self.flows.get(way[-2]) if len(way) > 1 else None
 
     def origins(self, lives: int) -> tuple[ProcessId, ...]:
         """The log's own origins, one for each of its streams."""
@@ -40,7 +47,7 @@ class LogPlace(Struct, frozen=True, kw_only=True):
 
     def nothing_of(self, origin: ProcessId) -> bytes:
         """In place of a message of this origin whose content is not here any more."""
-        return self.payload_of(origin, Content(body=b"", place=-1))
+        return self.payload_of(origin, NOTHING)
 
     def part_for(self, origin: ProcessId) -> int:
         """Which stream a message from elsewhere goes to: the one of the same name, or else the first."""
@@ -60,6 +67,7 @@ def place_of(topology: Topology, system: System) -> LogPlace:
         gateway=next(slot for name, slot in slots.items() if name == (system.name, system.gateways[0])),
         logs=frozenset(slot for name, slot in slots.items() if name.system in logs),
         paths=_paths(topology, system.name),
+        flows=flows_into(topology, system.name),
     )
 
 

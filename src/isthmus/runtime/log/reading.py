@@ -8,7 +8,7 @@ way. Everything else is the log's own, and gets the next number of its stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from isthmus.core.ids import ProcessId, slot_of
@@ -42,18 +42,27 @@ class Oversized(NamedTuple):
 class Reading:
     """Where reading stands in the log: behind `position`, where the `marks` are.
 
-    `is_in` says of an origin up to which number it is in the import record, with what is being appended. `parked` are
-    messages that were refused and have no entry, `oversized` entries of the last slice that cannot be carried.
+    `is_in` says of an origin up to which number it is in the import record, with what is being appended; `skips` are
+    the systems whose numbers may have gaps. `aside` are messages that have no entry, each with the read during which it
+    was put there; `oversized` are entries of the last slice that cannot be carried.
     """
 
-    def __init__(self, place: LogPlace, checkpoint: Checkpoint, is_in: Callable[[ProcessId], int]) -> None:
+    def __init__(
+        self,
+        place: LogPlace,
+        checkpoint: Checkpoint,
+        is_in: Callable[[ProcessId], int],
+        skips: Collection[str] = frozenset(),
+    ) -> None:
         self.place = place
         self.lives = checkpoint.lives
         self.again = checkpoint.again
         self.position = checkpoint.position
         self.marks = numbered(checkpoint.marks, place.names)
         self._is_in = is_in
-        self.parked: dict[ProcessId, dict[int, bytes]] = {}
+        self._skips = skips
+        self.aside: dict[ProcessId, dict[int, tuple[int, bytes]]] = {}
+        self._reads = 0
         self.oversized: list[Oversized] = []
         self._own = place.origins(checkpoint.lives)
         self._ids: dict[str, ProcessId | None] = {}
@@ -65,6 +74,11 @@ class Reading:
         self.position = position
         self._own = self.place.origins(self.lives)
 
+    def begin(self) -> Position:
+        """Where the next read begins. What is put aside from here on may belong behind what it brings."""
+        self._reads += 1
+        return self.position
+
     def take(self, read: Slice) -> tuple[Segment, Stretch]:
         """The messages that these entries are, in their order."""
         messages: list[Opened] = []
@@ -73,12 +87,12 @@ class Reading:
             if origin is None:
                 self._add_own(entry, messages)
             elif entry.seq > self.marks.get(origin):
-                self._add_parked(origin, entry.seq, messages)
+                self._add_aside(origin, entry.seq, self._reads + 1, messages)
                 self._add(messages, origin, entry.seq, self.place.payload_of(origin, entry.content))
         if not read.entries:
-            # Everything that is there has been read, so those that were parked have no entry still to come.
-            for origin in list(self.parked):
-                self._add_parked(origin, max(self.parked[origin]) + 1, messages)
+            # Everything has been read that was there, so it is the turn of what was put aside before.
+            for origin in list(self.aside):
+                self._add_aside(origin, max(self.aside[origin]) + 1, self._reads, messages)
             self.again = False
         self.position = read.position
         segment = Segment.pack(messages)
@@ -118,9 +132,9 @@ class Reading:
         before = self.marks.get(origin)
         if entry.seq <= before:
             return origin if self.again else None
-        parked = self.parked.get(origin, ())
-        missing = [seq for seq in range(before + 1, entry.seq) if seq not in parked]
-        if missing and not self.again:
+        aside = self.aside.get(origin, ())
+        missing = [seq for seq in range(before + 1, entry.seq) if seq not in aside]
+        if missing and not self.again and name.partition("/")[0] not in self._skips:
             raise Trimmed(
                 f"{self.place.system.name}: message {missing[0]} of {name} was brought in and is gone from the log"
             )
@@ -129,16 +143,16 @@ class Reading:
         return origin
 
     def put_aside(self, origin: ProcessId, seq: int, payload: bytes) -> None:
-        """This one was refused and has no entry here. Those who hear of this log through us get it all the same."""
-        self.parked.setdefault(origin, {})[seq] = payload
+        """This one has no entry here. Those who hear of this log through us may get it all the same."""
+        self.aside.setdefault(origin, {})[seq] = self._reads, payload
 
-    def _add_parked(self, origin: ProcessId, before: int, messages: list[Opened]) -> None:
-        """Put what was parked in its place: what comes before this number of its origin."""
-        parked = self.parked.get(origin)
-        while parked and (due := self.marks.get(origin) + 1) < before and due in parked:
-            self._add(messages, origin, due, parked.pop(due))
-        if parked is not None and not parked:
-            del self.parked[origin]
+    def _add_aside(self, origin: ProcessId, before: int, reads: int, messages: list[Opened]) -> None:
+        """Put in their places what comes before this number of its origin and was put aside before so many reads."""
+        aside = self.aside.get(origin)
+        while aside and (due := self.marks.get(origin) + 1) < before and due in aside and aside[due][0] < reads:
+            self._add(messages, origin, due, aside.pop(due)[1])
+        if aside is not None and not aside:
+            del self.aside[origin]
 
     def checkpoint(self, position: Position, there: Iterable[tuple[ProcessId, int]]) -> Checkpoint:
         marks = named(there, self.place.names)
