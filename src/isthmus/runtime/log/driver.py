@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId
-from isthmus.core.segment import EMPTY
 from isthmus.core.wire.join import Line, LinkPdu
 from isthmus.join.logged import LogGateway
 from isthmus.runtime.driver.recorder import LiveRecorder
@@ -62,10 +61,14 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Patience:
-    """Calls the broker until it answers. One line when it begins not to, one when it is over."""
+    """Calls the broker until it answers. One line when it begins not to, one when it is over.
 
-    def __init__(self, name: str) -> None:
+    There is one for each thing that is asked of it: a broker that is full can still be read.
+    """
+
+    def __init__(self, name: str, what: str) -> None:
         self._name = name
+        self._what = what
         self._away = False
 
     async def __call__(self, call: Callable[..., Awaitable[_Result]], *arguments: Any) -> _Result:
@@ -76,13 +79,13 @@ class Patience:
             except Unavailable as reason:
                 if not self._away:
                     self._away = True
-                    log.warning("%s: the broker is away: %s. It is asked again and again.", self._name, reason)
+                    log.warning("%s cannot be %s: %s. It is tried again and again.", self._name, self._what, reason)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 if self._away:
                     self._away = False
-                    log.warning("%s: the broker is back", self._name)
+                    log.warning("%s can be %s again", self._name, self._what)
                 return result
 
 
@@ -105,7 +108,9 @@ class LogDriver:
         self._log = broker
         self._options = options
         self.history: LogHistory | None = None
-        self._patiently = Patience(place.system.name)
+        self._patiently = Patience(place.system.name, "written")
+        self._reads_patiently = Patience(place.system.name, "read")
+        self._settles_patiently = Patience(place.system.name, "made durable")
         self._loop = asyncio.get_running_loop()
         table = place.system.own(LogTable)
         self._appending = Appending(place, broker, state, table.on_refusal, self._patiently)
@@ -123,6 +128,7 @@ class LogDriver:
         self._confirmed: Stretch | None = None
         self._room = asyncio.Event()
         self._to_do = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._unsettled = asyncio.Event()
         self._broken: Task = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -136,7 +142,7 @@ class LogDriver:
         """Run until `stop`, or until something ends it: `Superseded`, or a `LogProblem`."""
         reading = self.reading
         if self._is_new:
-            reading.position = await self._patiently(self._log.find, self._options.start)
+            reading.position = await self._reads_patiently(self._log.find, self._options.start)
             await self._note(reading.checkpoint(reading.position, ()))
         for origin, seq in self._appending.missing:
             if seq > reading.marks.get(origin):
@@ -192,21 +198,22 @@ class LogDriver:
             await self._room_for_more()
             after = self.reading.begin()
             try:
-                got: Slice = await self._patiently(self._log.read, after, SLICE_MESSAGES, SLICE_BYTES)
-                segment, stretch = self.reading.take(got)
+                got: Slice = await self._reads_patiently(self._log.read, after, SLICE_MESSAGES, SLICE_BYTES)
+                segments, stretch = self.reading.take(got)
             except (Trimmed, Recreated) as loss:
                 await self._begin_anew(loss)
                 continue
             await self._put_oversized_aside()
-            if segment is EMPTY:
+            if not segments:
                 continue
-            if self.history is not None:
-                self.history.read(segment)
-            self.read += segment.messages
+            self.read += stretch.messages
             self._unconfirmed.append(stretch)
             self._messages_unconfirmed += stretch.messages
             self._bytes_unconfirmed += stretch.size
-            self._step(self.gateway.read, segment, monotonic_ns())
+            for segment in segments:
+                if self.history is not None:
+                    self.history.read(segment)
+                self._step(self.gateway.read, segment, monotonic_ns())
 
     async def _begin_anew(self, loss: LogProblem) -> None:
         """Go on with what is there, if somebody has said that the rest may be lost."""
@@ -217,7 +224,7 @@ class LogDriver:
                 "there; what was read shortly before may then come twice."
             ) from loss
         log.warning("%s: %s; this loss has been accepted: going on with what is there", name, loss)
-        self.reading.begin_anew(await self._patiently(self._log.find, "start"))
+        self.reading.begin_anew(await self._reads_patiently(self._log.find, "start"))
         self._confirmed = None
         self._unconfirmed.clear()
         self._messages_unconfirmed = self._bytes_unconfirmed = 0
@@ -259,7 +266,8 @@ class LogDriver:
         while True:
             now = self._loop.time()
             if now >= renew_at:
-                await self._patiently(self._log.renew, lease)
+                async with self._turn:
+                    await self._patiently(self._log.renew, lease)
                 renew_at = now + lease / 4
             if now >= note_at:
                 await self._note_confirmed()
@@ -278,7 +286,8 @@ class LogDriver:
                 """Time for the next renewal or checkpoint."""
 
     async def _append(self) -> None:
-        segment, aside = await self._appending.append()
+        async with self._turn:
+            segment, aside = await self._appending.append()
         for origin, seq, payload in aside:
             parked = (origin, seq) in self._appending.missing
             self.reading.put_aside(origin, seq, payload if parked else self.place.nothing_of(origin))
@@ -292,7 +301,7 @@ class LogDriver:
             await self._unsettled.wait()
             self._unsettled.clear()
             marks = dict(self._appending.marks.items())
-            await self._patiently(self._log.durable)
+            await self._settles_patiently(self._log.durable)
             if marks:
                 self._step(self.gateway.durable, marks)
 
@@ -308,7 +317,8 @@ class LogDriver:
             missing.difference_update([each for each in missing if each[1] <= behind.get(each[0], 0)])
 
     async def _note(self, checkpoint: Checkpoint) -> None:
-        await self._patiently(self._log.note, encode(checkpoint))
+        async with self._turn:
+            await self._patiently(self._log.note, encode(checkpoint))
 
     # Links
 

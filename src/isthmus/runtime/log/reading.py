@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from isthmus.core.ids import ProcessId, slot_of
-from isthmus.core.segment import Opened, Segment
+from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment
 from isthmus.runtime.log.content import TooLarge, encode
 from isthmus.runtime.log.interface import Entry, Position, Slice, Trimmed
 from isthmus.runtime.log.ledger import Checkpoint, id_of, named, numbered
@@ -79,7 +79,7 @@ class Reading:
         self._reads += 1
         return self.position
 
-    def take(self, read: Slice) -> tuple[Segment, Stretch]:
+    def take(self, read: Slice) -> tuple[list[Segment], Stretch]:
         """The messages that these entries are, in their order."""
         messages: list[Opened] = []
         for entry in read.entries:
@@ -95,14 +95,11 @@ class Reading:
                 self._add_aside(origin, max(self.aside[origin]) + 1, self._reads, messages)
             self.again = False
         self.position = read.position
-        segment = Segment.pack(messages)
-        return segment, Stretch(
-            tuple(segment.marks.items()),
-            read.position,
-            tuple(self.marks.counted()),
-            segment.messages,
-            segment.payload_bytes,
-        )
+        marks = {origin: seq for origin, seq, _ in messages}
+        size = sum([len(payload) for _, _, payload in messages])
+        stretch = Stretch(tuple(marks.items()), read.position, tuple(self.marks.counted()), len(messages), size)
+        most = MAX_SEGMENT_MESSAGES
+        return [Segment.pack(messages[start : start + most]) for start in range(0, len(messages), most)], stretch
 
     def _add_own(self, entry: Entry, messages: list[Opened]) -> None:
         try:
@@ -133,13 +130,12 @@ class Reading:
         if entry.seq <= before:
             return origin if self.again else None
         aside = self.aside.get(origin, ())
-        missing = [seq for seq in range(before + 1, entry.seq) if seq not in aside]
-        if missing and not self.again and name.partition("/")[0] not in self._skips:
-            raise Trimmed(
-                f"{self.place.system.name}: message {missing[0]} of {name} was brought in and is gone from the log"
-            )
-        for seq in missing:
-            self.put_aside(origin, seq, self.place.nothing_of(origin))
+        may_miss = self.again or name.partition("/")[0] in self._skips
+        for seq in range(before + 1, entry.seq):
+            if seq not in aside:
+                if not may_miss:
+                    raise Trimmed(f"message {seq} of {name} was brought in and is gone from the log")
+                self.put_aside(origin, seq, self.place.nothing_of(origin))
         return origin
 
     def put_aside(self, origin: ProcessId, seq: int, payload: bytes) -> None:

@@ -69,7 +69,7 @@ class LogSite:
         self._ends = LinkEnds(topology, system, self.run_name, limits)
         self._tls = self._ends.tls(system.gateways[0]) if system.gateways else None
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
-        self._patiently = Patience(system.name)
+        self._patiently = Patience(system.name, "reached")
         self._told = ""
 
     async def run(self, stop: asyncio.Event) -> None:
