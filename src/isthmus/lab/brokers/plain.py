@@ -21,6 +21,14 @@ BATCH = 1000
 """Entries of one read, and of one pipelined write."""
 
 
+_FILL = """
+for number = ARGV[1], ARGV[2] - 1 do
+  local body = string.format('%d-', number)
+  redis.call('XADD', KEYS[1], '*', 'body', body .. string.rep('.', ARGV[3] - #body))
+end
+"""
+
+
 class Seen(NamedTuple):
     """What a reader sees of an entry: its body, and whose it was, if it says so."""
 
@@ -44,6 +52,12 @@ class Client(Protocol):
 
     async def read(self, after: Any, wait: float = 0.0) -> tuple[list[Seen], Any]:
         """The next entries behind this place, None for the beginning, and the place behind them. Raises `Away`."""
+
+    async def fill(self, count: int, size: int) -> None:
+        """Append so many numbered bodies of this size, as quickly as can be."""
+
+    async def count(self) -> int:
+        """How many entries there are."""
 
     async def close(self) -> None: ...
 
@@ -91,6 +105,13 @@ class RedisClient:
             return [], after
         ((_, entries),) = found.items() if isinstance(found, dict) else found
         return [_seen(fields) for _, fields in entries], entries[-1][0]
+
+    async def fill(self, count: int, size: int) -> None:
+        for first in range(0, count, 10_000):
+            await self._client.eval(_FILL, 1, self._stream, first, min(count, first + 10_000), size)
+
+    async def count(self) -> int:
+        return int(await self._answer(self._client.xlen(self._stream)))
 
     async def _answer(self, asked: Any) -> Any:
         import redis.exceptions
