@@ -6,14 +6,14 @@ read. Nothing here imports code that joins.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from isthmus.lab.brokers.redis import RedisServer, ValkeyServer
-from isthmus.lab.brokers.server import Server
+from isthmus.lab.brokers.server import NoServer, Server
 from isthmus.runtime.transport.address import LOOPBACK
 
 STREAM = "orders"
@@ -150,14 +150,15 @@ KINDS: dict[str, BrokerKind] = {
 }
 
 
-async def follow(client: Client, seen: list[Seen], after: Any, until: Callable[[], bool], pause: float = 0.05) -> Any:
-    """Read on behind `after` into `seen`, until the condition holds; the place that was reached."""
-    while not until():
-        try:
-            found, after = await client.read(after)
-        except Away:
-            found = []
-        seen += found
-        if not found:
-            await asyncio.sleep(pause)
-    return after
+def installed() -> list[str]:
+    """Kinds whose servers can be started here; of Redis and Valkey, which are one to us, the first."""
+    found: dict[str, str] = {}
+    for name, kind in KINDS.items():
+        with TemporaryDirectory(prefix="isthmus-") as directory, suppress(NoServer):
+            server = kind.server(Path(directory))
+            try:
+                server.prepare()
+            finally:
+                server.stop()
+            found.setdefault(kind.provider, name)
+    return list(found.values())

@@ -32,6 +32,13 @@ class Stretch(NamedTuple):
     size: int
 
 
+class _Way(NamedTuple):
+    """Who an origin is, and the systems by which its messages come here."""
+
+    origin: ProcessId
+    path: str
+
+
 class Oversized(NamedTuple):
     """An entry of the log's own that is too large to be carried anywhere."""
 
@@ -65,7 +72,7 @@ class Reading:
         self._reads = 0
         self.oversized: list[Oversized] = []
         self._own = place.origins(checkpoint.lives)
-        self._ids: dict[str, ProcessId | None] = {}
+        self._ways: dict[str, _Way | None] = {}
 
     def begin_anew(self, position: Position) -> None:
         """Go on from here after a loss that somebody has accepted: as a new origin, whose numbers begin at 1."""
@@ -82,61 +89,77 @@ class Reading:
     def take(self, read: Slice) -> tuple[list[Segment], Stretch]:
         """The messages that these entries are, in their order."""
         messages: list[Opened] = []
+        marks, own_ids = self.marks, self._own
         for entry in read.entries:
-            origin = self._brought_in(entry) if entry.origin else None
-            if origin is None:
-                self._add_own(entry, messages)
-            elif entry.seq > self.marks.get(origin):
-                self._add_aside(origin, entry.seq, self._reads + 1, messages)
-                self._add(messages, origin, entry.seq, self.place.payload_of(origin, entry.content))
+            name = entry.origin
+            if name:
+                way = self._ways[name] if name in self._ways else self._way_of(name)
+                if way is not None and self._brought_in(entry, way):
+                    origin, seq = way.origin, entry.seq
+                    if self.aside:
+                        self._add_aside(origin, seq, self._reads + 1, messages)
+                    if seq > marks.get(origin):
+                        marks.raise_to(origin, seq)
+                        messages.append((origin, seq, self.place.payload_of(origin, entry.content)))
+                    continue
+            try:
+                payload = encode(entry.content)
+            except TooLarge as error:
+                self.oversized.append(Oversized(entry, str(error)))
+                continue
+            origin = own_ids[entry.part]
+            seq = marks.get(origin) + 1
+            marks.raise_to(origin, seq)
+            messages.append((origin, seq, payload))
         if not read.entries:
             # Everything has been read that was there, so it is the turn of what was put aside before.
             for origin in list(self.aside):
                 self._add_aside(origin, max(self.aside[origin]) + 1, self._reads, messages)
             self.again = False
         self.position = read.position
-        marks = {origin: seq for origin, seq, _ in messages}
+        latest = {origin: seq for origin, seq, _ in messages}
         size = sum([len(payload) for _, _, payload in messages])
-        stretch = Stretch(tuple(marks.items()), read.position, tuple(self.marks.counted()), len(messages), size)
+        stretch = Stretch(tuple(latest.items()), read.position, tuple(self.marks.counted()), len(messages), size)
         most = MAX_SEGMENT_MESSAGES
         return [Segment.pack(messages[start : start + most]) for start in range(0, len(messages), most)], stretch
-
-    def _add_own(self, entry: Entry, messages: list[Opened]) -> None:
-        try:
-            payload = encode(entry.content)
-        except TooLarge as error:
-            self.oversized.append(Oversized(entry, str(error)))
-            return
-        own = self._own[entry.part]
-        self._add(messages, own, self.marks.get(own) + 1, payload)
 
     def _add(self, messages: list[Opened], origin: ProcessId, seq: int, payload: bytes) -> None:
         self.marks.raise_to(origin, seq)
         messages.append((origin, seq, payload))
 
-    def _brought_in(self, entry: Entry) -> ProcessId | None:
-        """Whose entry it is that we brought in; None if we did not, or if it is a copy of one that we brought in."""
-        name = entry.origin
-        if name not in self._ids:
-            if len(self._ids) >= _MOST_NAMES:  # clients may write what they like there
-                self._ids.clear()
-            self._ids[name] = id_of(name, self.place.names)
-        origin = self._ids[name]
-        if origin is None or slot_of(origin) in self.place.parts:
-            return None
-        if entry.path != self.place.paths.get(name.partition("/")[0]) or not 0 < entry.seq <= self._is_in(origin):
-            return None
+    def _way_of(self, name: str) -> _Way | None:
+        """By which way messages of an origin of this name come here; None if none do."""
+        if len(self._ways) >= _MOST_NAMES:  # clients may write what they like there
+            self._ways.clear()
+        origin = id_of(name, self.place.names)
+        path = self.place.paths.get(name.partition("/")[0])
+        is_others = origin is not None and path is not None and slot_of(origin) not in self.place.parts
+        way = self._ways[name] = _Way(origin, path) if is_others else None  # type: ignore[arg-type]
+        return way
+
+    def _brought_in(self, entry: Entry, way: _Way) -> bool:
+        """Whether we brought this in, and it is no copy of something that we brought in."""
+        origin, path = way
+        seq = entry.seq
+        if entry.path != path or not 0 < seq <= self._is_in(origin):
+            return False
         before = self.marks.get(origin)
-        if entry.seq <= before:
-            return origin if self.again else None
-        aside = self.aside.get(origin, ())
-        may_miss = self.again or name.partition("/")[0] in self._skips
+        if seq == before + 1:
+            return True
+        if seq <= before:
+            return self.again
+        self._miss(entry, way, before)
+        return True
+
+    def _miss(self, entry: Entry, way: _Way, before: int) -> None:
+        """Messages between the mark and this entry have none. Unless that may be, they are lost."""
+        aside = self.aside.get(way.origin, ())
+        may_miss = self.again or entry.origin.partition("/")[0] in self._skips
         for seq in range(before + 1, entry.seq):
             if seq not in aside:
                 if not may_miss:
-                    raise Trimmed(f"message {seq} of {name} was brought in and is gone from the log")
-                self.put_aside(origin, seq, self.place.nothing_of(origin))
-        return origin
+                    raise Trimmed(f"message {seq} of {entry.origin} was brought in and is gone from the log")
+                self.put_aside(way.origin, seq, self.place.nothing_of(way.origin))
 
     def put_aside(self, origin: ProcessId, seq: int, payload: bytes) -> None:
         """This one has no entry here. Those who hear of this log through us may get it all the same."""
