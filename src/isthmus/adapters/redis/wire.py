@@ -46,7 +46,7 @@ _FOR_GOOD = {
     "DENIED": "the server is in protected mode: set a password there, or let it listen on loopback only",
     "NOAUTH": "the server wants a password: write password-file or password-env, and username if it has users",
     "NOPERM": "this user may not do what a join needs: it takes +@stream +@hash +@scripting +@transaction +@connection "
-    "and +info +config|get +time +type +ttl +waitaof on the stream and on isthmus's own keys",
+    "and +info +config|get +time +type +pttl +waitaof on the stream and on isthmus's own keys",
     "WRONGPASS": "the server refuses this username and password: look at username and password-file or password-env",
 }
 
