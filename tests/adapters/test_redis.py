@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import redis
+from certificates import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import seconds
@@ -108,6 +110,15 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
+    """As the driver does: until the broker is available."""
+    while True:
+        try:
+            return await call()
+        except Unavailable:
+            await asyncio.sleep(0.01)
+
+
 async def read_all(log: RedisLog, after: Position = BEGINNING) -> tuple[list[Entry], Position]:
     """Everything that is there, of the short streams that there are here: less than a first slice has."""
     some, after = await log.read(after, 1000, MUCH)
@@ -140,7 +151,7 @@ def test_a_user_with_the_rights_that_the_text_names_is_enough(valkey: ValkeyServ
     refused = problem_of(at(valkey, username="bare", password=SECRET))
     assert "may not do what a join needs" in refused
     rights = [word for word in refused.split() if word.startswith("+")]
-    keys = ("~orders", "~{orders}:*")
+    keys = ("~orders", "~{orders}:isthmus:*")
     plain.execute_command("ACL", "SETUSER", "joiner", "on", f">{SECRET}", *keys, *rights)
 
     async def work() -> None:
@@ -260,6 +271,85 @@ def test_a_stream_that_expires_is_said(valkey: ValkeyServer, plain: Any) -> None
     plain.xadd("orders", {"body": "1"})
     plain.expire("orders", 1000)
     assert "has a time to live" in warnings_of(at(valkey))
+
+
+# TLS ------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def behind_tls(server: ValkeyServer, context: ssl.SSLContext) -> Iterator[str]:
+    """The url of something that ends TLS and passes everything on, as operators put it before a Redis without TLS."""
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                call, _ = listener.accept()
+                try:
+                    secure = context.wrap_socket(call, server_side=True)
+                except OSError:
+                    call.close()
+                    continue
+                plain = socket.create_connection(("127.0.0.1", server.port))
+                ends.extend((secure, plain))
+                for pair in ((secure, plain), (plain, secure)):
+                    threads.append(threading.Thread(target=carry, args=pair))
+                    threads[-1].start()
+
+    ends: list[socket.socket] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads = [threading.Thread(target=serve)]
+    threads[0].start()
+    try:
+        yield f"rediss://127.0.0.1:{listener.getsockname()[1]}/0"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for thread in threads:
+            thread.join()
+        for end in ends:
+            end.close()
+
+
+def test_tls_shows_and_checks_certificates(valkey: ValkeyServer, plain: Any, tmp_path: Path) -> None:
+    ours, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
+    server, client = ours.issue("server", address="127.0.0.1"), ours.issue("client")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ours.path))
+    context.load_cert_chain(server.certificate, server.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # With TLS 1.3 a client hears only later that its certificate was refused.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    plain.xadd("orders", {"body": "1"})
+    own = {"certificate-file": str(client.certificate), "key-file": str(client.key)}
+    with behind_tls(valkey, context) as url:
+
+        def settings(**options: str) -> LogSettings:
+            named = {key.replace("_", "-"): value for key, value in options.items()}
+            return LogSettings(system="s", provider="redis", url=url, streams=("orders",), state="s", options=named)
+
+        async def work() -> list[bytes]:
+            async with opened(settings(ca_file=str(ours.path), **own)) as log:
+                return bodies((await read_all(log))[0])
+
+        assert run(work) == [b"1"]
+        assert "ca-file" in problem_of(settings(ca_file=str(others.path), **own))
+        assert "certificate-file" in problem_of(settings(ca_file=str(ours.path)))
+        assert "ca-file" in problem_of(settings(**own))
+        assert "PEM" in problem_of(settings(ca_file=str(tmp_path / "nowhere.pem")))
+
+
+def test_a_server_without_tls_is_a_problem_for_rediss(valkey: ValkeyServer, plain: Any) -> None:
+    url = valkey.url.replace("redis:", "rediss:")
+    settings = LogSettings(system="s", provider="redis", url=url, streams=("orders",), state="s")
+    with pytest.raises((LogProblem, Unavailable)):
+        warnings_of(settings)
 
 
 # Servers in trouble ---------------------------------------------------------------------------------------------------
@@ -550,34 +640,39 @@ def test_large_entries_behind_small_ones_come_in_slices_that_fit(valkey: ValkeyS
     with plain.pipeline(transaction=False) as several:
         for _ in range(3000):
             several.xadd("orders", {"body": "small"})
-        for _ in range(40):
-            several.xadd("orders", {"body": b"." * (4 << 20)})
+        for _ in range(20):
+            several.xadd("orders", {"body": b"." * (2 << 20)})
         several.execute()
 
     async def work() -> None:
         async with opened(at(valkey)) as log:
             sizes: list[int] = []
             after = BEGINNING
-            while len(sizes) < 3040:
+            while len(sizes) < 3020:
                 some, after = await log.read(after, 4096, MUCH)
                 assert len(some) == 1 or sum(len(body) for body in bodies(some)) <= MUCH
                 sizes += map(len, bodies(some))
-            assert sizes == [5] * 3000 + [4 << 20] * 40
+            assert sizes == [5] * 3000 + [2 << 20] * 20
 
     run(work)
     plain.flushall()
 
 
-def test_an_entry_that_no_message_can_be_is_a_problem_and_no_end_of_memory(valkey: ValkeyServer, plain: Any) -> None:
-    plain.xadd("orders", {"body": b"." * (70 << 20)})
+def test_an_entry_that_no_message_can_be_is_a_problem_and_no_end_of_memory(
+    valkey: ValkeyServer, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.adapters.redis.wire.MAX_REPLY", 1 << 20)
+    for size in (1, 1, 2 << 20):
+        plain.xadd("orders", {"body": b"." * size})
 
     async def work() -> None:
         async with opened(at(valkey)) as log:
+            found, place = await log.read(BEGINNING, 2, MUCH)
+            assert bodies(found) == [b".", b"."]
             with pytest.raises(LogProblem, match="more bytes than are read at once"):
-                await log.read(BEGINNING, 100, MUCH)
+                await log.read(place, 100, MUCH)
 
     run(work)
-    plain.flushall()
 
 
 def test_entries_with_more_than_the_server_takes_are_refused_by_their_index(valkey: ValkeyServer, plain: Any) -> None:
@@ -604,7 +699,7 @@ def test_entries_with_more_than_the_server_takes_are_refused_by_their_index(valk
 
 
 def test_what_others_put_where_we_put_aside_is_shown_all_the_same(valkey: ValkeyServer, plain: Any) -> None:
-    plain.xadd("{orders}:parked", {"what": "is this"})
+    plain.xadd("{orders}:isthmus:shop:parked", {"what": "is this"})
 
     async def work() -> None:
         async with opened(at(valkey)) as log:
@@ -681,7 +776,7 @@ def test_keys_of_a_cluster_lie_where_the_stream_lies(tmp_path: Path) -> None:
 
         async def work() -> None:
             await until(lambda: b"cluster_state:ok" in plain.execute_command("CLUSTER", "INFO"))
-            for stream in ("orders", "{shop}:orders", "odd{}name"):
+            for stream in ("orders", "{shop}:orders", "odd{name"):
                 async with opened(at(server, stream)) as log:
                     await log.claim("me", 60)
                     await log.append([Entry(Content(b"1"), "far/p", 1, "far")], b"1", b"")
@@ -691,6 +786,34 @@ def test_keys_of_a_cluster_lie_where_the_stream_lies(tmp_path: Path) -> None:
 
         run(work)
         assert "hash tag" in problem_of(at(server, "one", "other"))
+
+
+def test_a_stream_that_another_node_of_the_cluster_has_is_followed_there(tmp_path: Path) -> None:
+    nodes = [ValkeyServer(tmp_path / name, {**FAST, "cluster-enabled": "yes"}, ports=2) for name in "ab"]
+    for node in nodes:
+        node.settings["cluster-port"] = str(node.port + 1)
+    first, second = nodes
+    with first, second, redis.Redis(port=first.port) as one, redis.Redis(port=second.port) as other:
+        one.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "8191")
+        other.execute_command("CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
+        one.execute_command("CLUSTER", "MEET", "127.0.0.1", str(second.port), str(second.port + 1))
+
+        async def work() -> None:
+            for node in (one, other):
+                await until(lambda node=node: b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO"))
+            for stream in ("a", "b", "c", "d"):
+                log = RedisLog(at(first, stream))
+                try:
+                    await patiently(log.open)
+                    await patiently(lambda log=log: log.claim("me", 60))
+                    await log.append([Entry(Content(b"1"), "far/p", 1, "far")], b"1", b"")
+                    assert bodies((await read_all(log))[0]) == [b"1"]
+                finally:
+                    await log.close()
+
+        run(work)
+        assert one.dbsize() > 0
+        assert other.dbsize() > 0
 
 
 words = st.binary(max_size=5).filter(lambda name: not name.startswith(b"isthmus-"))

@@ -94,7 +94,7 @@ class RedisLog:
         self._body_field = settings.options.get("body-field", "body").encode()
         tag = _hash_tag(settings.streams[0])
         self._state = f"{tag}:isthmus:{settings.state}"
-        self._parked = f"{tag}:parked"
+        self._parked = f"{self._state}:parked"
         self._owner = ""
         self._connections: dict[str, Connection] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
