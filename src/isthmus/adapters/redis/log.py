@@ -445,7 +445,7 @@ class RedisLog:
                 raise Unavailable(f"{self._where()} has not flushed its append-only file for {PATIENCE:.0f} s")
             if self._flush == "always":
                 return
-            # Redis 7.4.0 to 7.4.2 and Valkey (9.1.2 at least) answer before they flush (redis/redis#13793). There are
+            # Some Redis 7.4 (redis/redis#13793) and Valkey 9.1.2 answer before they flush. There are
             # no two flushes within a second, so whoever answers twice in that time has not flushed.
             now = asyncio.get_running_loop().time()
             before, self._answered = self._answered, now
