@@ -37,11 +37,12 @@ def test_valkey_keeps_every_promise(part: int) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("trial", [EverySecondTrial, DebianTrial])
-def test_servers_that_flush_late_or_are_older_keep_every_promise(trial: type[RedisTrial]) -> None:
+def test_servers_that_flush_late_or_are_older_keep_every_promise(trial: type[RedisTrial], part: int) -> None:
     if trial is DebianTrial and shutil.which("redis-server") is None:
         pytest.skip("there is no redis-server here")
-    outcomes = tried(trial())
+    outcomes = tried(trial(), *list(BY_NAME)[part::4])
     wrong = [f"{each.name}: {each.why}" for each in outcomes.values() if each.verdict == "broken"]
     assert not wrong, f"seed {SEED}: " + "; ".join(wrong)
 

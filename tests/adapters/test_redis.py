@@ -768,6 +768,24 @@ def test_several_streams_are_parts_each_in_its_order(valkey: ValkeyServer, plain
     run(work)
 
 
+def test_a_stream_with_much_in_it_does_not_keep_the_others_waiting(valkey: ValkeyServer, plain: Any) -> None:
+    for _ in range(50):
+        plain.xadd("s0", {"body": b"." * 1000})
+    for stream in ("s1", "s2"):
+        plain.xadd(stream, {"body": "small"})
+
+    async def work() -> None:
+        async with opened(at(valkey, "s0", "s1", "s2")) as log:
+            seen: set[int] = set()
+            after = BEGINNING
+            for _ in range(3):
+                some, after = await log.read(after, 1000, 1500)
+                seen |= {entry.part for entry in some}
+            assert seen == {0, 1, 2}
+
+    run(work)
+
+
 def test_keys_of_a_cluster_lie_where_the_stream_lies(tmp_path: Path) -> None:
     server = ValkeyServer(tmp_path, {**FAST, "cluster-enabled": "yes"}, ports=2)
     server.settings["cluster-port"] = str(server.port + 1)
