@@ -418,6 +418,21 @@ def test_a_replica_is_unavailable_until_it_is_the_primary(tmp_path: Path) -> Non
         run(work)
 
 
+def test_an_append_that_fails_in_the_middle_is_taken_back(valkey: ValkeyServer, plain: Any) -> None:
+    plain.xadd("orders", {"body": "the last id but one"}, id=f"{2**64 - 1}-{2**64 - 2}")
+
+    async def work() -> None:
+        async with opened(at(valkey)) as log:
+            await log.claim("me", 60)
+            two = [Entry(Content(b"%d" % seq), "far/p", seq, "far") for seq in (1, 2)]
+            with pytest.raises(LogProblem, match="exhausted"):
+                await log.append(two, b"2", b"")
+            assert (await log.state()).record == b""
+
+    run(work)
+    assert [fields[b"body"] for _, fields in plain.xrange("orders")] == [b"the last id but one"]
+
+
 def test_a_server_that_forgets_its_scripts_is_told_again(valkey: ValkeyServer, plain: Any) -> None:
     async def work() -> None:
         async with opened(at(valkey)) as log:
