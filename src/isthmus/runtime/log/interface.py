@@ -110,6 +110,14 @@ class Refused(Exception):
         self.reason = reason
 
 
+class TooMany(Exception):
+    """An append takes `most` entries at once. Nothing was appended: divide it, each part with its own record."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"an append takes {most} entries at most")
+        self.most = most
+
+
 class Log(Protocol):
     """One log of one broker."""
 
@@ -146,8 +154,8 @@ class Log(Protocol):
     async def append(self, entries: Sequence[Entry], record: bytes, expected: bytes) -> None:
         """Append all of these, in this order, and set the record; only if the claim is ours and the record `expected`.
 
-        Raises `Superseded` if it is not so, and `Refused` if some entry can never be appended. After `Unavailable`
-        nobody knows; `state` will tell.
+        Raises `Superseded` if it is not so, `Refused` if some entry can never be appended, and `TooMany` if they are
+        more than the broker stores in one step. After `Unavailable` nobody knows; `state` will tell.
         """
 
     async def park(self, entry: Entry, reason: str, record: bytes, expected: bytes) -> None:
