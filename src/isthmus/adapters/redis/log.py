@@ -207,6 +207,8 @@ class RedisLog:
         async with self._turns[purpose]:
             connection = self._connections.get(purpose)
             if connection is None or not connection.is_open:
+                if connection is not None:
+                    connection.close()
                 try:
                     connection = await Connection.open(self._address())
                 except Unavailable:
@@ -439,9 +441,10 @@ class RedisLog:
             raise Unavailable(f"{self._where()} has not flushed its append-only file for {PATIENCE:.0f} s")
 
     async def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
+        connections = list(self._connections.values())
         self._connections.clear()
+        for connection in connections:
+            await connection.closed()
 
 
 def _hash_tag(stream: str) -> str:
