@@ -35,7 +35,7 @@ class Identity:
             if value
         }
         self._seed = b""
-        text = options.get("credentials") or _text_of(options.get("credentials-file"))
+        text = _text_of(options.get("credentials-file"))
         if text:
             blocks = dict(_BLOCK.findall(text))
             if len(blocks) != 2:

@@ -43,7 +43,7 @@ from isthmus.adapters.nats.jetstream import (
 )
 from isthmus.adapters.nats.keeping import Keeping, Lease
 from isthmus.adapters.nats.messages import MAX_HEADER, VERSION, header_of, is_subject, takes
-from isthmus.adapters.nats.place import Place, nanoseconds, place_at, places_of, position_of, start_of
+from isthmus.adapters.nats.place import Gap, Place, nanoseconds, place_at, places_of, position_of, start_of
 from isthmus.adapters.nats.reader import Reader, place_before
 from isthmus.adapters.nats.wire import Address, Connection
 from isthmus.runtime.log.interface import (
@@ -569,15 +569,21 @@ class NatsLog:
         places = places_of(after) if after else {}
         for name, reader in zip(self._names, self._readers, strict=True):
             if not reader.stands(connection, places.get(name)):
-                await reader.begin(connection, places.get(name))
+                try:
+                    await reader.begin(connection, places.get(name))
+                except Gap as gap:
+                    raise self._with_rest(gap, places) from None
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT
         parts = len(self._readers)
         taken: list[Entry] = []
         while not taken:
             self._arrived.clear()
-            for reader in self._readers:
-                taken += await reader.take(max(1, entries // parts), size // parts)
+            try:
+                for reader in self._readers:
+                    taken += await reader.take(max(1, entries // parts), size // parts)
+            except Gap as gap:
+                raise self._with_rest(gap, places) from None
             if taken or (left := end - loop.time()) <= 0:
                 break
             for reader in self._readers:
@@ -589,6 +595,11 @@ class NatsLog:
                 raise Unavailable(f"{connection.address}: the connection was lost")
         behind = {name: reader.place for name, reader in zip(self._names, self._readers, strict=True)}
         return Slice(taken, position_of({name: place for name, place in behind.items() if place}))
+
+    def _with_rest(self, gap: Gap, places: Mapping[str, Place]) -> Gap:
+        """With where reading can go on, in all streams."""
+        gap.after = position_of({**places, gap.stream: gap.place})
+        return gap
 
 
 def _is_live(lease: Lease, written: int, kept: _Kept | None, info: StreamInfo) -> bool:

@@ -31,6 +31,19 @@ class Place(NamedTuple):
     known: int = 0
 
 
+class Gap(Trimmed):
+    """Messages behind a place are gone. `place` is where the stream goes on."""
+
+    def __init__(self, stream: str, read: Place, then: int, known: int) -> None:
+        first, last = read.seq + 1, then - 1
+        which = f"message {first} is" if first == last else f"messages {first} to {last} are"
+        super().__init__(
+            f"stream {stream}: {which} gone before anybody read them: limits, a purge or somebody else was faster"
+        )
+        self.stream = stream
+        self.place = Place(read.created, last, 0, max(last, known))
+
+
 def start_of(info: StreamInfo) -> Place:
     return Place(info.created, max(0, info.state.first_seq - 1), 0, info.state.last_seq)
 
@@ -58,15 +71,7 @@ def verify(place: Place, info: StreamInfo, time: int) -> None:
             "its latest messages, and has given out their numbers again"
         )
     if place.seq + 1 < state.first_seq and not info.config.supersedes:
-        raise trimmed(name, place.seq, state.first_seq)
-
-
-def trimmed(stream: str, read: int, then: int) -> Trimmed:
-    first, last = read + 1, then - 1
-    which = f"message {first} is" if first == last else f"messages {first} to {last} are"
-    return Trimmed(
-        f"stream {stream}: {which} gone before anybody read them: limits, a purge or whoever deleted them was faster"
-    )
+        raise Gap(name, place, state.first_seq, state.last_seq)
 
 
 _decoder = msgspec.json.Decoder(dict[str, Place])

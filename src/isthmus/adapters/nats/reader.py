@@ -15,7 +15,7 @@ import msgspec
 
 from isthmus.adapters.nats.jetstream import NO_STREAM, ApiError, Consumer, Delivered, call, got, info_of
 from isthmus.adapters.nats.messages import entry_of
-from isthmus.adapters.nats.place import Place, nanoseconds, start_of, trimmed, verify
+from isthmus.adapters.nats.place import Gap, Place, nanoseconds, start_of, verify
 from isthmus.adapters.nats.wire import PATIENCE, Connection
 from isthmus.runtime.log.interface import Entry, Unavailable
 
@@ -157,7 +157,7 @@ class Reader:
             if number != seq + 1 and not self._supersedes and number > self._excused:
                 if taken:
                     break
-                await self._judge(seq, number, known)
+                await self._judge(Place(created, seq, time, known), number)
                 self._excused = number
             buffer.popleft()
             self._held -= len(body) + len(header)
@@ -173,12 +173,13 @@ class Reader:
         self._lost = why
         return Unavailable(f"stream {self._stream}: {why}; it is read again")
 
-    async def _judge(self, read: int, then: int, known: int) -> None:
+    async def _judge(self, read: Place, then: int) -> None:
         """There is a gap before message `then`. It is no loss if it was there before anybody wanted to read from here,
         and retention has not come so far that more could have gone with it."""
         assert self._connection is not None
-        if then - 1 > known or (await info_of(self._connection, self._stream)).state.first_seq > read + 1:
-            raise trimmed(self._stream, read, then)
+        state = (await info_of(self._connection, self._stream)).state
+        if then - 1 > read.known or state.first_seq > read.seq + 1:
+            raise Gap(self._stream, read, then, state.last_seq)
 
 
 async def create(connection: Connection, stream: str, settings: dict[str, object]) -> Consumer:

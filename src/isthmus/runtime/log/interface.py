@@ -86,7 +86,9 @@ class LogProblem(RuntimeProblem):
 
 
 class Trimmed(LogProblem):
-    """Entries behind our position are gone that nobody has read."""
+    """Entries behind our position are gone that nobody has read. What is left begins at `after`; None: at the start."""
+
+    after: Position | None = None
 
 
 class Recreated(LogProblem):
