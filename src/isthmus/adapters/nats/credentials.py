@@ -35,9 +35,8 @@ class Identity:
             if value
         }
         self._seed = b""
-        text = _text_of(options.get("credentials-file"))
-        if text:
-            blocks = dict(_BLOCK.findall(text))
+        if "credentials-file" in options:
+            blocks = dict(_BLOCK.findall(_text_of(options["credentials-file"])))
             if len(blocks) != 2:
                 raise LogProblem(
                     "credentials-file has not both a NATS USER JWT and a USER NKEY SEED. Write it anew, "
@@ -58,9 +57,7 @@ class Identity:
         return {**self._fields, "sig": urlsafe_b64encode(signature).decode().rstrip("=")}
 
 
-def _text_of(path: str | None) -> str:
-    if not path:
-        return ""
+def _text_of(path: str) -> str:
     try:
         with Path(path).open(encoding="ascii", errors="replace") as file:
             return file.read(_MAX_FILE)

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from isthmus.adapters.nats.credentials import Identity
 from isthmus.adapters.nats.jetstream import (
     BATCH_TOO_LARGE,
+    INCOMPLETE,
     LONG_HEADER,
     NO_ATOMIC,
     TOO_LARGE,
@@ -364,12 +365,13 @@ class NatsLog:
                 ) from None
         return self._last
 
-    async def _mine(self, connection: Connection) -> tuple[int, _Kept]:
-        """Our message as it is now; `Superseded` if the claim is not ours."""
-        before = self._last
+    async def _mine(self, connection: Connection, known: _Kept | None = None) -> tuple[int, _Kept]:
+        """Our message as it is now; `Superseded` if the claim is not ours. `known` is what it was for certain."""
+        if known is None and self._last is not None:
+            known = self._last[1]
         at, kept = await self._look(connection)
-        if kept is None and before and before[1] and before[1].owner == self._owner:
-            at, kept = await self._restore(connection, before[1])
+        if kept is None and known is not None and known.owner == self._owner:
+            at, kept = await self._restore(connection, known)
         if kept is None or not self._owner or kept.owner != self._owner:
             raise Superseded(f"another host holds the claim of {self._settings.system}")
         return at, kept
@@ -427,7 +429,7 @@ class NatsLog:
             if error.code == BATCH_TOO_LARGE:
                 self._most = min(self._most, max(1, len(messages) // 2))
                 raise TooMany(self._most) from None
-            if error.code in (TOO_LARGE, LONG_HEADER, NO_ATOMIC):
+            if error.code in (TOO_LARGE, LONG_HEADER, NO_ATOMIC, INCOMPLETE):
                 await self._inspect(connection)
             raise error.meaning() from None
         self._last = published.seq, kept
@@ -452,7 +454,7 @@ class NatsLog:
                     # The settings may have been changed meanwhile: then an entry is refused by its index.
                     if settings == self._config:
                         raise
-            await self._find_out(connection)
+            await self._find_out(connection, kept)
 
     async def park(self, entry: Entry, reason: str, record: bytes, expected: bytes) -> None:
         async with self._turn:
@@ -461,7 +463,7 @@ class NatsLog:
             at, kept = await self._expected(connection, expected)
             await self._keeping.park(connection, entry, reason)
             if not await self._set(connection, at, replace(kept, record=record)):
-                await self._find_out(connection)
+                await self._find_out(connection, kept)
 
     async def parked(self, limit: int) -> Sequence[Parked]:
         async with self._turn:
@@ -480,11 +482,13 @@ class NatsLog:
             raise Superseded(f"the import record of {self._settings.system} is not what was expected")
         return at, kept
 
-    async def _find_out(self, connection: Connection) -> None:
-        """Our message was not the last. If the claim is ours, it was an append of ours whose outcome we did not know,
-        or a purge."""
-        await self._mine(connection)
-        raise Unavailable(f"{connection.address}: an earlier append into {self._stream} has come through late")
+    async def _find_out(self, connection: Connection, kept: _Kept) -> None:
+        """`kept` was not the last any more. If the claim is ours, that was an append of ours whose outcome we did not
+        know, or a purge."""
+        await self._mine(connection, kept)
+        raise Unavailable(
+            f"{connection.address}: an earlier append into {self._stream} came through late, or it was purged"
+        )
 
     def _messages(self, connection: Connection, entries: Sequence[Entry]) -> list[tuple[bytes, bytes, bytes]]:
         """Subject, header lines and body of each. Raises `Refused` for what the server or the stream never takes."""

@@ -23,7 +23,7 @@ from isthmus.adapters.nats.credentials import Identity
 from isthmus.runtime.log.interface import LogProblem, Unavailable
 from isthmus.runtime.transport.tls import reason_of
 
-PATIENCE = 10.0
+PATIENCE = 5.0
 """Seconds after which a server that does not answer counts as away."""
 
 MAX_LINE = 64 << 10

@@ -67,9 +67,9 @@ class NatsServer(Server):
 class NatsTrial:
     """A server as it comes, one stream per log that takes `log-N.>`."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: NatsServer | None = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="isthmus-nats-"))
-        self.server = NatsServer(self._directory)
+        self.server = server or NatsServer(self._directory)
         self._streams = 0
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Certificates for the tests of links, made when they run: good ones, expired ones, and those of other authorities."""
+"""Certificates for tests, made when they run: good ones, expired ones, and those of other authorities."""
 
 from __future__ import annotations
 
