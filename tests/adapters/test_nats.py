@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from isthmus.adapters.conformance import CHECKS, run_suite
 from isthmus.adapters.conformance.room import bodies, foreign
 from isthmus.adapters.nats import NatsLog
+from isthmus.adapters.nats.messages import entry_of
 from isthmus.lab.brokers.nats import NatsServer, NatsTrial
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import (
@@ -31,6 +33,7 @@ from isthmus.runtime.log.interface import (
     Trimmed,
     Unavailable,
 )
+from isthmus.runtime.loop import run
 
 SEED = 20261118
 MANY, MUCH = 1000, 1 << 20
@@ -118,7 +121,7 @@ def lab(directory: Path, scene: Callable[[Bench], Coroutine[Any, Any, None]], **
                 for log in bench.logs:
                     await log.close()
 
-    asyncio.run(play())
+    run(play())
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -202,7 +205,7 @@ def test_a_server_without_jetstream_is_refused_in_words(tmp_path: Path) -> None:
         with Bare(tmp_path) as server, pytest.raises(LogProblem, match="has no JetStream"):
             await Bench(server).open()
 
-    asyncio.run(scene())
+    run(scene())
 
 
 # Gaps, and logs that are not the same any more ------------------------------------------------------------------------
@@ -459,6 +462,35 @@ def test_headers_that_are_orders_to_the_server_do_not_come_in(tmp_path: Path) ->
     lab(tmp_path, scene)
 
 
+@pytest.mark.parametrize(
+    ("lines", "headers", "said"),
+    [
+        ([b"a:1", b"b: 2", b"c:  3 "], [(b"a", b"1"), (b"b", b"2"), (b"c", b" 3 ")], ("", 0, "")),
+        ([b"Nats-Batch-Id: 1", b"a: 1", b"isthmus-origin: b/c", b"isthmus-seq: 7"], [(b"a", b"1")], ("b/c", 7, "")),
+        ([b"isthmus-seq: 7", b"isthmus-origin: b/c", b"a: 1"], [(b"a", b"1")], ("b/c", 7, "")),
+        ([b"x-isthmus-origin: b/c", b"isthmus-seq: 7"], [(b"x-isthmus-origin", b"b/c")], ("", 7, "")),
+        ([b"isthmus-origin: no", b"isthmus-origin: b/c", b"isthmus-seq: 7", b"isthmus-path: b"], [], ("b/c", 7, "b")),
+        ([b"isthmus-origin: b/c", b"isthmus-seq: -7"], [], ("b/c", 0, "")),
+        ([b"isthmus-origin: b/c", b"isthmus-seq: " + b"9" * 30], [], ("b/c", 0, "")),
+        ([b"no colon", b"Nats-Msg-Id: 5"], [(b"Nats-Msg-Id", b"5")], ("", 0, "")),
+    ],
+)
+def test_headers_are_read_as_they_are_written(
+    lines: list[bytes], headers: list[tuple[bytes, bytes]], said: tuple[str, int, str]
+) -> None:
+    entry = entry_of(b"orders.x", b"\r\n".join([b"NATS/1.0", *lines, b"", b""]), b"body", 1000, 2)
+    assert entry == Entry(Content(b"body", headers, "orders.x", None, 1000), *said, 2)
+
+
+@pytest.mark.parametrize(
+    "line", [b"isthmus-origin: a\r\nisthmus-seq: 1\r\n", b"Nats-Batch-Id: 1\r\n", b"\r\n", b":\r\n"]
+)
+def test_a_header_that_is_made_to_be_slow_to_read_is_not(line: bytes) -> None:
+    begun = time.process_time()
+    entry_of(b"a", b"NATS/1.0\r\n" + line * (65_000 // len(line)) + b"\r\n", b"", 0, 0)
+    assert time.process_time() - begun < 0.5
+
+
 def test_a_header_that_would_be_another_line_is_refused(tmp_path: Path) -> None:
     async def scene(bench: Bench) -> None:
         await bench.stream()
@@ -600,7 +632,7 @@ def test_what_is_no_nats_server_is_unavailable_and_no_more(words: list[bytes]) -
                 await log.open()
             await log.close()
 
-    asyncio.run(scene())
+    run(scene())
 
 
 def test_a_server_that_cannot_do_atomic_batches_is_too_old(tmp_path: Path) -> None:
@@ -622,4 +654,4 @@ def test_a_server_that_cannot_do_atomic_batches_is_too_old(tmp_path: Path) -> No
                 await log.open()
             await log.close()
 
-    asyncio.run(scene())
+    run(scene())

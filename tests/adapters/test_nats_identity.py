@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import hashlib
 import json
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from isthmus.adapters.nats import NatsLog
 from isthmus.lab.brokers.nats import NatsServer
 from isthmus.runtime.log.interface import LogProblem, LogSettings, Unavailable
+from isthmus.runtime.loop import run
 
 NO_STREAM = "has no stream orders"
 """What a server says to whom it has let in."""
@@ -46,7 +46,7 @@ def meet(directory: Path, lines: Sequence[str], scheme: str = "nats", host: str 
         return ""
 
     with NatsServer(directory / "server", lines=lines) as server:
-        return asyncio.run(open_log(server.port))
+        return run(open_log(server.port))
 
 
 USER = ["authorization { user: ana, password: correct-horse }"]

@@ -323,8 +323,12 @@ class NatsLog:
         async with self._turn:
             connection = await self._connected()
             with suppress(Superseded):
-                await self._mine(connection)
-                await self._write_lease(connection, 0)
+                # What is still under way finds another message than it expects, so this record is the last one.
+                for _ in range(_TRIES):
+                    at, kept = await self._mine(connection)
+                    if await self._set(connection, at, replace(kept, owner="")):
+                        await self._write_lease(connection, 0)
+                        break
             self._owner = ""
 
     async def _write_lease(self, connection: Connection, seconds: float) -> None:
@@ -396,6 +400,11 @@ class NatsLog:
         # Ours is the last message of the batch, and commits it; alone it needs no batch.
         fence = b"Nats-Expected-Last-Subject-Sequence: %d\r\n" % at
         body = msgspec.json.encode(kept)
+        if len(body) + _SPARE > connection.info.max_payload:
+            raise LogProblem(
+                f"{connection.address} takes messages of {connection.info.max_payload:,} bytes, and the import record "
+                f"of {self._settings.system} has {len(body):,}: raise max_payload in the server's configuration"
+            )
         out: list[bytes] = []
         add = out.append
         if messages:
@@ -573,10 +582,7 @@ class NatsLog:
         places = places_of(after) if after else {}
         for name, reader in zip(self._names, self._readers, strict=True):
             if not reader.stands(connection, places.get(name)):
-                try:
-                    await reader.begin(connection, places.get(name))
-                except Gap as gap:
-                    raise self._with_rest(gap, places) from None
+                await self._begin(reader, connection, places.get(name), places)
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT
         parts = len(self._readers)
@@ -592,6 +598,8 @@ class NatsLog:
                 break
             for reader in self._readers:
                 reader.check()
+                if reader.is_lost:
+                    await self._begin(reader, connection, reader.place, places)
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._arrived.wait()
@@ -599,6 +607,14 @@ class NatsLog:
                 raise Unavailable(f"{connection.address}: the connection was lost")
         behind = {name: reader.place for name, reader in zip(self._names, self._readers, strict=True)}
         return Slice(taken, position_of({name: place for name, place in behind.items() if place}))
+
+    async def _begin(
+        self, reader: Reader, connection: Connection, place: Place | None, places: Mapping[str, Place]
+    ) -> None:
+        try:
+            await reader.begin(connection, place)
+        except Gap as gap:
+            raise self._with_rest(gap, places) from None
 
     def _with_rest(self, gap: Gap, places: Mapping[str, Place]) -> Gap:
         """With where reading can go on, in all streams."""

@@ -7,7 +7,8 @@ do not come in; of what plain clients wrote, those stay that are the client's ow
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from isthmus.runtime.log.content import HEADER_ORIGIN, HEADER_PATH, HEADER_SEQ, OUR_HEADERS, Content
 from isthmus.runtime.log.interface import Entry
@@ -18,34 +19,55 @@ MAX_HEADER = (64 << 10) - 1
 
 ORIGIN, SEQ, PATH = HEADER_ORIGIN.encode(), HEADER_SEQ.encode(), HEADER_PATH.encode()
 _OURS = frozenset(name.encode() for name in OUR_HEADERS)
+_BROUGHT_IN = re.compile(
+    rb"NATS/1\.0\r\n(?:Nats-Batch-[^\r\n]*\r\n)*+((?:[^\r\n]*\r\n)*?)"
+    rb"isthmus-origin: ([^\r\n]*)\r\nisthmus-seq: (\d{1,19})\r\n(?:isthmus-path: ([^\r\n]*)\r\n)?\r\n"
+)
+"""A header as we write it: costs about half of going line by line."""
 _ORDERS = (b"nats-batch-", b"nats-expected-")
 """What only told the server how to store a message."""
 _SUBJECT = re.compile(r"[^\s\x00-\x1f\x7f.*>]+(\.[^\s\x00-\x1f\x7f.*>]+)*")
 _MOST_DIGITS = 19
 
 
+@lru_cache(64)
+def _text(value: bytes) -> str:
+    """Origins and ways repeat from one message to the next."""
+    return value.decode(errors="replace")
+
+
 def entry_of(subject: bytes, header: bytes, body: bytes, milliseconds: int, part: int) -> Entry:
+    """This runs once per message."""
     origin = path = ""
     seq = 0
     headers: list[tuple[bytes, bytes]] = []
     if header:
-        for line in header.split(b"\r\n")[1:]:
-            name, colon, value = line.partition(b":")
-            if not colon:
-                continue
-            value = value.removeprefix(b" ")
-            if name in _OURS or name.lower() in _OURS:
-                text = value.decode(errors="replace")
-                if name == ORIGIN:
-                    origin = text
-                elif name == PATH:
-                    path = text
-                elif name == SEQ and value.isdigit() and len(value) <= _MOST_DIGITS:
-                    seq = int(value)
-            elif not name[:14].lower().startswith(_ORDERS):
-                headers.append((name, value))
-    content = Content(body, headers, subject.decode(errors="replace"), None, milliseconds)
-    return Entry(content, origin, seq, path, part)
+        ours = _BROUGHT_IN.fullmatch(header)
+        if ours is not None:
+            header, _origin, _seq, _path = ours.groups(b"")
+            origin, seq, path = _text(_origin), int(_seq), _text(_path)
+        if header:
+            for name, value in _pairs(header):
+                if name.lower() in _OURS:
+                    if ours is not None:
+                        continue
+                    if name == ORIGIN:
+                        origin = _text(value)
+                    elif name == PATH:
+                        path = _text(value)
+                    elif name == SEQ:
+                        seq = int(value) if value.isdigit() and len(value) <= _MOST_DIGITS else 0
+                elif not name[:14].lower().startswith(_ORDERS):
+                    headers.append((name, value))
+    return Entry(Content(body, headers, _text(subject), None, milliseconds), origin, seq, path, part)
+
+
+def _pairs(lines: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values. Nearly all clients write a space behind the colon; it is no part of the value."""
+    for line in lines.removeprefix(VERSION).split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        if colon:
+            yield name, value.removeprefix(b" ")
 
 
 def header_of(entry: Entry) -> bytes:

@@ -96,10 +96,13 @@ class Reader:
         """Whether we read on this connection, from this place, and the consumer is still there."""
         return self._connection is connection and not self._lost and self.place is not None and self.place == place
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server has taken the consumer from us, for our silence or for reasons of its own."""
+        return bool(self._lost)
+
     def check(self) -> None:
-        """Raises `Unavailable` if the server has gone silent, or has taken the consumer from us."""
-        if self._lost:
-            raise Unavailable(f"stream {self._stream}: {self._lost}")
+        """Raises `Unavailable` if the server has gone silent."""
         if self._due and asyncio.get_running_loop().time() - self._heard > _EXPIRES + PATIENCE:
             assert self._connection is not None
             why = Unavailable(f"{self._connection.address} is silent")
@@ -153,7 +156,8 @@ class Reader:
             at = 5 if len(words) == 9 else 7
             number, delivered, time_now = int(words[at]), int(words[at + 1]), int(words[at + 2])
             if delivered != self._delivered + 1:
-                raise self._give_up("messages were lost on the way")
+                self._lost = "messages were lost on the way"
+                break
             if number != seq + 1 and not self._supersedes and number > self._excused:
                 if taken:
                     break
@@ -168,10 +172,6 @@ class Reader:
         self.place = Place(created, seq, time, known)
         self._ask()
         return taken
-
-    def _give_up(self, why: str) -> Unavailable:
-        self._lost = why
-        return Unavailable(f"stream {self._stream}: {why}; it is read again")
 
     async def _judge(self, read: Place, then: int) -> None:
         """There is a gap before message `then`. It is no loss if it was there before anybody wanted to read from here,

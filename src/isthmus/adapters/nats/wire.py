@@ -13,7 +13,7 @@ import ssl
 from asyncio import Future
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -240,8 +240,8 @@ class Connection(asyncio.Protocol):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(_WRITE_AHEAD)
         if self._closed.done():
             transport.abort()
