@@ -21,6 +21,8 @@ from isthmus.runtime.log.interface import Entry, Unavailable
 
 _BATCH = 4096
 _BYTES = 4 << 20
+_FAR_TOO_MANY = 8
+"""Times as many as one request is for; requests overlap, but never so far."""
 _EXPIRES = 5
 """Seconds after which the server says that it had nothing more; who does not even say that is away."""
 _FORGET = 60
@@ -124,6 +126,9 @@ class Reader:
             self._due -= 1
             self._held += len(body) + len(header)
             self._buffer.append((subject, reply, header, body))
+            if len(self._buffer) > _FAR_TOO_MANY * _BATCH or self._held > _FAR_TOO_MANY * self._size:
+                assert self._connection is not None
+                self._connection.close(Unavailable(f"{self._connection.address} sends more than it was asked for"))
         else:
             self._on_status(header)
         self._arrived.set()

@@ -328,7 +328,9 @@ class Connection(asyncio.Protocol):
             if not self._informed.done():
                 self._informed.set_result(None)
         elif word == b"PING":
-            self.write(b"PONG\r\n")
+            # Who asks and never reads gets no answer.
+            if self._may_write.is_set():
+                self.write(b"PONG\r\n")
         elif word == b"PONG":
             if not self._welcome.done():
                 self._welcome.set_result(None)
