@@ -31,7 +31,10 @@ _SCHEMES = {
 _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
-_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", "default-subject", *_SECRETS, *_FILES)
+_OWN = {"body-field": "redis"}
+"""Keys that only one kind of broker has a use for."""
+_OPTIONS = ("default-subject", *_SECRETS, *_FILES, *_OWN)
+_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", *_OPTIONS)
 _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
 MOST_STREAMS = 64
 
@@ -57,7 +60,7 @@ def _read(table: Table, system: System) -> System:
         url=_url(table, system.provider) or "",
         streams=streams,
         on_refusal=table.choice("on-refusal", _REFUSALS, "stop"),
-        options=_options(table),
+        options=_options(table, system.provider),
     )
     order = system.order
     addresses = read_addresses(table, "link-address")
@@ -111,8 +114,11 @@ def _streams(table: Table) -> tuple[str, ...]:
     return many or ((one,) if one else ("stream",))
 
 
-def _options(table: Table) -> dict[str, str]:
-    options = {key: table.text(key) for key in ("default-subject", *_SECRETS, *_FILES)}
+def _options(table: Table, provider: str) -> dict[str, str]:
+    options = {key: table.text(key) for key in _OPTIONS}
+    for key, owner in _OWN.items():
+        if key in table.entries and provider != owner:
+            table.refuse(key, f"only {owner} has such a thing, and this is {provider}", "remove it")
     for secret in ("password", "token"):
         if options[f"{secret}-file"] and options[f"{secret}-env"]:
             table.refuse(f"{secret}-env", f"there is a {secret}-file, too", "keep one of the two")
