@@ -73,6 +73,14 @@ class State(NamedTuple):
     checkpoint: bytes
 
 
+class Parked(NamedTuple):
+    """An entry that was put aside. `id` is the broker's own name for it, `reason` what the broker said."""
+
+    id: str
+    reason: str
+    entry: Entry
+
+
 class LogProblem(RuntimeProblem):
     """The log cannot be used until somebody does something about it. The text says what."""
 
@@ -145,8 +153,18 @@ class Log(Protocol):
     async def park(self, entry: Entry, reason: str, record: bytes, expected: bytes) -> None:
         """Put an entry aside that was refused, with the reason, and set the record, in one step like `append`."""
 
-    async def note(self, checkpoint: bytes) -> None:
-        """Keep this checkpoint, if the claim is ours; else `Superseded`."""
+    async def parked(self, limit: int) -> Sequence[Parked]:
+        """What was put aside, oldest first, so many at most. Needs no claim."""
+
+    async def unpark(self, id: str) -> None:
+        """Take this out of what was put aside; nothing happens if it is not there. Needs no claim."""
+
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
+        """Keep this checkpoint, if the claim is ours; else `Superseded`.
+
+        `position` is the one in it: nobody will read again what is before. A broker that keeps entries for us until
+        then, and for as long as that takes, may let them go.
+        """
 
     async def durable(self) -> None:
         """Return when what was appended before this call would survive a crash of the broker, as far as it can."""
