@@ -52,6 +52,7 @@ from isthmus.adapters.redis.wire import (
 )
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import (
+    BEGINNING,
     Entry,
     LogProblem,
     LogSettings,

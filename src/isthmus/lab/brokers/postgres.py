@@ -107,7 +107,7 @@ class PostgresServer(Server):
             f"listen_addresses={LOOPBACK}",
             f"unix_socket_directories={self.data}",
             "wal_level=logical",
-            "max_replication_slots=50",
+            "max_replication_slots=500",
             "max_wal_senders=50",
             *self._settings,
         ]
