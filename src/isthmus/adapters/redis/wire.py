@@ -103,9 +103,7 @@ class Connection:
     async def open(cls, address: Address) -> Connection:
         try:
             async with asyncio.timeout(PATIENCE):
-                streams = await asyncio.open_connection(
-                    address.host, address.port, ssl=address.tls, limit=_CHUNK, happy_eyeballs_delay=0.25
-                )
+                streams = await asyncio.open_connection(address.host, address.port, ssl=address.tls, limit=_CHUNK)
         except (ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
             raise Unavailable(f"{address} cannot be reached: {reason_of(error)}") from None
         except ssl.SSLError as error:

@@ -155,6 +155,12 @@ class RedisTrial:
         self.server.go_on()
 
 
+class DebianTrial(RedisTrial):
+    """The same on `redis-server`, where that is installed."""
+
+    server_type = RedisServer
+
+
 def _seen(fields: list[bytes]) -> Entry:
     """An entry as whoever looks at the stream would describe it."""
     pairs = list(zip(fields[::2], fields[1::2], strict=True))
