@@ -1,7 +1,8 @@
-"""The one statement by which an append sets the record and inserts its rows, or does neither.
+"""The statement by which an append sets the record and inserts its rows, or does neither.
 
 One statement, because the server begins it only when all of it has come: whoever is stopped while sending holds no lock
-that a successor would wait for. Values go as one array for each column, made here: psycopg takes 1 µs for each element.
+that a successor would wait for. Only rows that alternate between tables need a transaction of several.
+Values go as one array for each column, made here: psycopg takes several times as long for a list.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from struct import Struct
+from typing import Any, NamedTuple
 
 from psycopg import pq
 from psycopg.adapt import AdaptersMap, Dumper
@@ -22,7 +24,16 @@ _LENGTH = Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
 FENCE = "WITH fence AS (UPDATE isthmus.state SET record = $1 WHERE log = $2 AND token = $3 AND record = $4 RETURNING 1)"
-"""Takes the row of the state until the statement is committed. Who claims afterwards finds the record that it left."""
+"""Takes the row of the state until the transaction ends. Who claims afterwards finds the record that it left."""
+
+FENCE_VALUES = 4
+
+
+class Insert(NamedTuple):
+    """A statement, with values from $5 on if it is `fenced`, else from $1 on."""
+
+    statement: str
+    values: list[Any]
 
 
 class ByteaArray(bytes):
@@ -53,38 +64,37 @@ class _TextArrayDumper(_ArrayDumper):
     oid = 1009
 
 
-def insertion(tables: Sequence[Table], entries: Sequence[Entry]) -> tuple[str, list[bytes]]:
-    """The statement and its values from $5 on. It returns one number: 1 if it was done, 0 if the fence was closed.
+def inserts(tables: Sequence[Table], entries: Sequence[Entry]) -> list[Insert]:
+    """One statement for each run of entries of one table, to be carried out in this order in one transaction.
 
-    Rows of several tables come one part after the other, each waiting for the former, so that the order is kept.
+    A single run has the fence in it, and is a transaction by itself. It returns one number: 1 if it was done, 0 if the
+    fence was closed.
     """
-    parts = [FENCE]
-    values: list[bytes] = []
-    gate = "EXISTS (SELECT FROM fence)"
     runs = [(part, list(run)) for part, run in groupby(entries, key=lambda entry: entry.part)]
-    for number, (part, run) in enumerate(runs):
-        table = tables[part]
-        rows = [table.values(entry) for entry in run]
-        names = [name for name in table.columns if any(name in row for row in rows)]
-        if not names:
-            # A row has one column at least.
-            names = [ORIGIN]
-        taken, shown = [], []
-        for at, name in enumerate(names):
-            column = table.columns[name]
-            values.append(_array(column.oid, [row.get(name) for row in rows]))
-            taken.append(f"${len(values) + 4}::{'bytea' if column.oid == BYTEA else 'text'}[]")
-            value = f"u.c{at}" if column.oid in (BYTEA, _TEXT) else f"u.c{at}::{column.type}"
-            shown.append(value if column.default is None else f"coalesce({value}, {column.default})")
-        columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-        arguments = ", ".join(f"c{at}" for at in range(len(names)))
-        more = " RETURNING 1" if number + 1 < len(runs) else ""
-        parts.append(
-            f"run{number} AS (INSERT INTO {table.sql} ({columns}) SELECT {', '.join(shown)} "
-            f"FROM unnest({', '.join(taken)}) AS u({arguments}) WHERE {gate}{more})"
-        )
-        gate = f"EXISTS (SELECT FROM fence) AND (SELECT count(*) FROM run{number}) >= 0"
-    return ", ".join(parts) + " SELECT count(*) FROM fence", values
+    return [_insert(tables[part], run, fenced=len(runs) == 1) for part, run in runs]
+
+
+def _insert(table: Table, entries: Sequence[Entry], *, fenced: bool) -> Insert:
+    rows = [table.values(entry) for entry in entries]
+    # A row has one column at least.
+    names = [name for name in table.columns if any(name in row for row in rows)] or [ORIGIN]
+    values: list[Any] = []
+    taken, shown = [], []
+    for at, name in enumerate(names):
+        column = table.columns[name]
+        values.append(_array(column.oid, [row.get(name) for row in rows]))
+        taken.append(f"${FENCE_VALUES * fenced + at + 1}::{'bytea' if column.oid == BYTEA else 'text'}[]")
+        value = f"u.c{at}" if column.oid in (BYTEA, _TEXT) else f"u.c{at}::{column.type}"
+        shown.append(value if column.default is None else f"coalesce({value}, {column.default})")
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    arguments = ", ".join(f"c{at}" for at in range(len(names)))
+    insert = (
+        f"INSERT INTO {table.sql} ({columns}) SELECT {', '.join(shown)} "
+        f"FROM unnest({', '.join(taken)}) AS u({arguments})"
+    )
+    if fenced:
+        insert = f"{FENCE}, run AS ({insert} WHERE EXISTS (SELECT FROM fence)) SELECT count(*) FROM fence"
+    return Insert(insert, values)
 
 
 def _array(oid: int, values: Sequence[bytes | None]) -> bytes:

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isthmus.adapters.postgres.changes import Changes, stream
-from isthmus.adapters.postgres.insertion import FENCE, insertion
+from isthmus.adapters.postgres.insertion import FENCE, inserts
 from isthmus.adapters.postgres.position import Place, is_lsn, is_position, lsn_of, lsn_text, place_of
-from isthmus.adapters.postgres.session import RefusedRow, Session, address_of
+from isthmus.adapters.postgres.session import Locked, RefusedRow, Session, address_of
 from isthmus.adapters.postgres.setup import find_tables, look_at_server, make_slot, name_of, publish
 from isthmus.adapters.postgres.table import Layout, Table, roles_of
 from isthmus.runtime.log.content import decode, encode
@@ -51,10 +51,16 @@ WAIT = 1.0
 
 _STATE = "SELECT token, record, checkpoint FROM isthmus.state WHERE log = $1"
 
-_CLAIM = """UPDATE isthmus.state SET token = token + 1, owner = $2, holder = $3, noted = 0,
+_CLAIM = """WITH mine AS (UPDATE isthmus.state SET token = token + 1, owner = $2, holder = $3, noted = 0,
     lease_until = clock_timestamp() + make_interval(secs => $4)
-    WHERE log = $1 AND (lease_until <= clock_timestamp() OR owner = $2) RETURNING token, record, checkpoint"""
+    WHERE log = $1 AND (lease_until <= clock_timestamp() OR owner = $2) RETURNING token, record, checkpoint)
+    SELECT EXISTS (SELECT FROM isthmus.state WHERE log = $1), mine.* FROM (SELECT) AS one LEFT JOIN mine ON true"""
 """A claim that we gave up waiting for may be carried out later: `owner` lets us have it again."""
+
+_FREE = """SELECT pg_terminate_backend(lock.pid) FROM isthmus.state AS state JOIN pg_locks AS lock
+    ON lock.locktype = 'transactionid' AND lock.transactionid = state.xmax AND lock.granted
+    WHERE log = $1 AND lease_until <= clock_timestamp()"""
+"""Ends the connection of a holder whose lease is over, and who was stopped in the middle of a transaction."""
 
 _RENEW = """UPDATE isthmus.state SET lease_until = clock_timestamp() + make_interval(secs => $3)
     WHERE log = $1 AND token = $2 RETURNING 1"""
@@ -74,6 +80,8 @@ _PARK = f"""{FENCE}, parked AS (INSERT INTO isthmus.parked (log, reason, origin,
     SELECT $2, $5, $6, $7, $8, $9, $10 WHERE EXISTS (SELECT FROM fence)) SELECT count(*) FROM fence"""
 
 _PARKED = "SELECT id, reason, origin, seq, path, part, content FROM isthmus.parked WHERE log = $1 ORDER BY id LIMIT $2"
+
+_BEGAN = "SELECT began, older AND checkpoint = '' FROM isthmus.state WHERE log = $1"
 
 _SLOT = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = $1"
 
@@ -107,20 +115,28 @@ class PostgresLog:
         self._moving: asyncio.Task[None] | None = None
 
     async def open(self) -> Sequence[str]:
-        session = self._session
-        warnings = await look_at_server(session, self._where)
-        self._tables, more = await find_tables(session, self._settings, self._roles, self._where)
-        await publish(session, self._name, self._tables, self._where)
-        await make_slot(session, self._address, self._settings, self._tables, self._where)
-        return [*warnings, *more]
+        warnings = await look_at_server(self._session, self._where)
+        return [*warnings, *await self._set_up()]
+
+    async def _set_up(self) -> list[str]:
+        self._tables, warnings = await find_tables(self._session, self._settings, self._roles, self._where)
+        await publish(self._session, self._name, self._tables, self._where)
+        await make_slot(self._session, self._address, self._settings, self._tables, self._where)
+        return warnings
 
     # The claim
 
     async def claim(self, holder: str, lease: float) -> State | None:
-        rows = await self._rows(_CLAIM, self._log, self._owner, holder[:500], lease)
-        if not rows:
+        try:
+            ((there, *state_of),) = await self._rows(_CLAIM, self._log, self._owner, holder[:500], lease)
+        except Locked:
+            await self._rows(_FREE, self._log)
+            raise
+        if not there:
+            raise LogProblem(f"{self._where}: the row {self._log} of isthmus.state is gone. Start again, to begin anew")
+        if state_of[0] is None:
             return None
-        state = State(*rows[0])
+        state = State(*state_of)
         self._token = state.token
         self._notes = 0
         self._noted = None
@@ -143,6 +159,9 @@ class PostgresLog:
     async def find(self, start: str) -> Position:
         if is_position(start):
             return start
+        if start == "start":
+            # After a loss that was accepted the tables may be others, and the slot gone.
+            await self._set_up()
         here = await self._here()
         if start == "now":
             return here.position()
@@ -152,7 +171,7 @@ class PostgresLog:
                 kept = lsn_text(first.lsn)
                 raise Trimmed(f"{self._where}: what was written at {start} is not kept; the first is {kept}")
             return first._replace(lsn=lsn_of(start)).position()
-        ((began, older),) = await self._rows("SELECT began, older FROM isthmus.state WHERE log = $1", self._log)
+        ((began, older),) = await self._rows(_BEGAN, self._log)
         if start == "start":
             self._refuse_older(older, began)
             return first.position()
@@ -238,7 +257,8 @@ class PostgresLog:
                 f"{self._where}: the server was restored, or a standby has taken over (timeline {here.timeline}, "
                 f"it was {place.timeline}). What was committed last may be missing there"
             )
-        if place.tables != here.tables:
+        ours = "+".join(str(table.oid) for table in self._tables)
+        if place.tables != here.tables or place.tables != ours:
             names = ", ".join(table.sql for table in self._tables)
             raise Recreated(f"{self._where}: {names}: dropped and made anew, or others than those that were read")
         if place.lsn > here.lsn:
@@ -255,23 +275,28 @@ class PostgresLog:
     # Appending
 
     async def append(self, entries: Sequence[Entry], record: bytes, expected: bytes) -> None:
-        statement, values = insertion(self._tables, entries)
         fence = [record, self._log, self._token, expected]
+        runs = inserts(self._tables, entries)
         try:
-            rows = await self._rows(statement, *fence, *values)
+            if len(runs) == 1:
+                ((done,),) = await self._rows(runs[0].statement, *fence, *runs[0].values)
+            else:
+                done = await self._session.together((f"{FENCE} SELECT count(*) FROM fence", fence), runs)
         except RefusedRow:
             index, reason = await self._first_refused(entries, fence)
             raise Refused(index, reason) from None
-        await self._was_done(rows, record)
+        await self._was_done(done, record)
 
     async def _first_refused(self, entries: Sequence[Entry], fence: list[Any]) -> tuple[int, str]:
         """The first entry that the server will not take, found by trying ever shorter beginnings, and undoing them."""
         fine, refused, reason = 0, len(entries), ""
         while not reason or refused - fine > 1:
             middle = refused if not reason else (fine + refused) // 2
-            statement, values = insertion(self._tables, entries[:middle])
+            runs = inserts(self._tables, entries[:middle])
+            if len(runs) == 1:
+                runs[0].values[:0] = fence
             try:
-                await self._session.try_out(statement, [*fence, *values])
+                await self._session.try_out(runs)
             except RefusedRow as error:
                 refused, reason = middle, str(error)
             else:
@@ -280,8 +305,8 @@ class PostgresLog:
                 fine = middle
         return refused - 1, reason
 
-    async def _was_done(self, rows: list[tuple[Any, ...]], record: bytes) -> None:
-        if rows[0][0]:
+    async def _was_done(self, done: int, record: bytes) -> None:
+        if done:
             return
         state = await self.state()
         # An attempt of ours that nobody waited for may have been carried out meanwhile.
@@ -293,8 +318,8 @@ class PostgresLog:
         fence = [record, self._log, self._token, expected]
         # Text has no NUL here, and what was refused may have one anywhere.
         words = [word.replace("\0", "\N{REPLACEMENT CHARACTER}") for word in (reason, origin, path)]
-        rows = await self._rows(_PARK, *fence, words[0], words[1], seq, words[2], part, encode(content))
-        await self._was_done(rows, record)
+        ((done,),) = await self._rows(_PARK, *fence, words[0], words[1], seq, words[2], part, encode(content))
+        await self._was_done(done, record)
 
     async def parked(self, limit: int) -> Sequence[Parked]:
         rows = await self._rows(_PARKED, self._log, limit)

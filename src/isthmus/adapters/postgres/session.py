@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import conninfo, sql
@@ -47,7 +47,6 @@ _FOR_NOW = (
     "57",  # shutting down, starting up, cancelled
     "58",  # the disk cannot be read
     "25006",  # read only: a standby
-    "55P03",  # a lock is not to be had
     "55006",  # a slot is in use
     "XX",  # a bug, or broken data
 )
@@ -75,6 +74,11 @@ _AT_THE_DOOR = (
 line that says that the broker is away quotes it."""
 
 _Result = TypeVar("_Result")
+Statement: TypeAlias = tuple[str, Sequence[Any]]
+
+
+class Locked(Unavailable):
+    """Somebody else holds a lock for too long."""
 
 
 class RefusedRow(Exception):
@@ -126,11 +130,17 @@ class Session:
             connection = await self.connected()
             return await self.guarded(_rows(connection, statement, values), patience)
 
-    async def try_out(self, statement: str, values: Sequence[Any]) -> None:
+    async def together(self, first: Statement, then: Sequence[Statement]) -> int:
+        """What the first statement counts, and if that is more than 0, the others in the same transaction."""
+        async with self._turn:
+            connection = await self.connected()
+            return await self.guarded(_together(connection, first, then))
+
+    async def try_out(self, statements: Sequence[Statement]) -> None:
         """Do it and undo it: raises what it would raise."""
         async with self._turn:
             connection = await self.connected()
-            await self.guarded(_try_out(connection, statement, values))
+            await self.guarded(_try_out(connection, statements))
 
     async def sees_rows(self, snapshot: str, tables: Sequence[str]) -> bool:
         """Whether there are rows in these tables, seen as another connection has exported it."""
@@ -191,6 +201,8 @@ def meaning_of(error: psycopg.Error, where: str) -> Exception:
     """What an error means to whoever uses the log."""
     code = error.sqlstate or ""
     text = _first_line(error)
+    if code == "55P03":
+        return Locked(f"{where}: {text}")
     if not code or code.startswith(_FOR_NOW):
         return Unavailable(f"{where}: {text}" if code else f"{where} has gone: {text}")
     if code.startswith(_OF_THE_ROW):
@@ -211,9 +223,22 @@ async def _rows(
     return await cursor.fetchall() if cursor.description else []
 
 
-async def _try_out(connection: psycopg.AsyncConnection[tuple[Any, ...]], statement: Any, values: Sequence[Any]) -> None:
+async def _together(
+    connection: psycopg.AsyncConnection[tuple[Any, ...]], first: Statement, then: Sequence[Statement]
+) -> int:
+    async with connection.transaction():
+        ((count,),) = await _rows(connection, *first)
+        if count:
+            async with connection.pipeline():
+                for statement, values in then:
+                    await connection.execute(statement, values)
+    return int(count)
+
+
+async def _try_out(connection: psycopg.AsyncConnection[tuple[Any, ...]], statements: Sequence[Statement]) -> None:
     async with connection.transaction(force_rollback=True):
-        await connection.execute(statement, values)
+        for statement, values in statements:
+            await connection.execute(statement, values)
         await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 

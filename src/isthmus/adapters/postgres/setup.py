@@ -43,15 +43,22 @@ _SCHEMA = ("CREATE SCHEMA IF NOT EXISTS isthmus", STATE, PARKED)
 _SETTINGS = """SELECT current_setting('server_version_num')::int, current_setting('server_version'),
     current_setting('wal_level'), current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
     current_setting('max_slot_wal_keep_size'), pg_is_in_recovery(),
-    (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user), quote_ident(current_user),
-    to_regclass('isthmus.state') IS NOT NULL AND to_regclass('isthmus.parked') IS NOT NULL"""
+    (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user), quote_ident(current_user)"""
 
-_TABLE = """SELECT c.oid::bigint, format('%I.%I', n.nspname, c.relname), c.relkind::text, c.relpersistence::text
+_MAY_USE = """SELECT bool_and(has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+    AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE')
+    AND has_table_privilege(c.oid, 'DELETE')) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'isthmus' AND c.relname IN ('state', 'parked') HAVING count(*) = 2"""
+
+_TABLE = """SELECT c.oid::bigint, format('%I.%I', n.nspname, c.relname), c.relkind::text, c.relpersistence::text,
+    has_table_privilege(c.oid, 'SELECT'), quote_ident(current_user)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)"""
 
 _COLUMNS = """SELECT a.attname::text, a.atttypid::bigint, format_type(a.atttypid, -1), pg_get_expr(d.adbin, d.adrelid),
     a.attidentity <> '' OR a.attgenerated <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%', false),
-    has_column_privilege(a.attrelid, a.attnum, 'INSERT'), a.attnotnull
+    has_column_privilege(a.attrelid, a.attnum, 'INSERT'), a.attnotnull, CASE WHEN a.attidentity = '' AND
+    NOT has_sequence_privilege(pg_get_serial_sequence($2, a.attname), 'USAGE')
+    THEN pg_get_serial_sequence($2, a.attname) END
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
@@ -64,7 +71,7 @@ def name_of(state: str) -> str:
 
 async def look_at_server(session: Session, where: str) -> list[str]:
     """Whether a log can be here at all; and what weakens its promises."""
-    ((version, words, level, fsync, pages, keep, recovers, replicates, role, made),) = await session.rows(_SETTINGS)
+    ((version, words, level, fsync, pages, keep, recovers, replicates, role),) = await session.rows(_SETTINGS)
     if version < OLDEST:
         raise LogProblem(f"{where} is PostgreSQL {words}, which is too old: it has to be {OLDEST // 10000} or newer")
     if recovers:
@@ -76,13 +83,15 @@ async def look_at_server(session: Session, where: str) -> list[str]:
         )
     if not replicates:
         raise LogProblem(f"{where}: the role may not read the log of the server. Run: ALTER ROLE {role} REPLICATION;")
-    if not made:
-        await _make(
-            session,
-            where,
-            _SCHEMA,
-            f"GRANT ALL ON SCHEMA isthmus TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA isthmus TO {role}",
-        )
+    allowed = await session.rows(_MAY_USE)
+    grants = (
+        f"GRANT USAGE ON SCHEMA isthmus TO {role}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA isthmus TO {role}",
+    )
+    if not allowed:
+        await _make(session, where, _SCHEMA, grants)
+    elif not allowed[0][0]:
+        raise LogProblem(f"{where}: the role may not use what isthmus keeps there. Run: {'; '.join(grants)};")
     warnings = []
     if not fsync or not pages:
         name = "full_page_writes" if fsync else "fsync"
@@ -110,17 +119,23 @@ async def find_tables(
         found = await session.rows(_TABLE, (name,))
         if not found:
             raise LogProblem(f"{where} has no table {name}. Look at stream, or create it; names are as SQL writes them")
-        oid, written, kind, persistence = found[0]
+        oid, written, kind, persistence, may_read, role = found[0]
         if kind not in ("r", "p") or persistence != "p":
             raise LogProblem(
                 f"{where}: {written} is not a table that is kept in the server's log; only those can be joined"
             )
-        rows = await session.rows(_COLUMNS, (oid,))
+        rows = await session.rows(_COLUMNS, (oid, written))
         columns = [Column(*each[:6]) for each in rows]
         table = Table(stream, written, oid, columns, roles)
-        _check(table, {name for name, *_, may, _ in rows if not may}, roles, where)
+        _check(table, roles, where)
+        needs = [f"GRANT SELECT ON {written} TO {role}"] if not may_read else []
+        if any(not table.columns[name].open for name in (*OURS, *(name for _, name in roles.named()))):
+            needs.append(f"GRANT INSERT ON {written} TO {role}")
+        needs += [f"GRANT USAGE ON SEQUENCE {row[-1]} TO {role}" for row in rows if row[-1]]
+        if needs:
+            raise LogProblem(f"{where}: the role may not use {written}. Run: {'; '.join(needs)};")
         filled = {*roles, *OURS}
-        for column, must in zip(columns, (row[-1] for row in rows), strict=True):
+        for column, must in zip(columns, (row[6] for row in rows), strict=True):
             if must and not column.own and column.default is None and column.name not in filled:
                 warnings.append(
                     f"{where}: column {column.name} of {written} is NOT NULL and has no default: an entry that comes "
@@ -130,7 +145,7 @@ async def find_tables(
     return tables, warnings
 
 
-def _check(table: Table, forbidden: set[str], roles: Roles, where: str) -> None:
+def _check(table: Table, roles: Roles, where: str) -> None:
     missing = [f"ADD COLUMN {name} {kind}" for name, kind in OURS.items() if name not in table.columns]
     if missing:
         raise LogProblem(
@@ -145,10 +160,6 @@ def _check(table: Table, forbidden: set[str], roles: Roles, where: str) -> None:
     for option, name in roles.named():
         if name not in table.columns:
             raise LogProblem(f'{where}: {table.sql} has no column "{name}". Look at {option}')
-    closed = [name for name in (*OURS, *(name for _, name in roles.named())) if name in forbidden]
-    if closed:
-        columns = ", ".join(closed)
-        raise LogProblem(f"{where}: the role may not fill {columns}. Run: GRANT INSERT ON {table.sql} TO …;")
 
 
 async def publish(session: Session, name: str, tables: Sequence[Table], where: str) -> None:
@@ -157,7 +168,7 @@ async def publish(session: Session, name: str, tables: Sequence[Table], where: s
     listed = ", ".join(table.sql for table in tables)
     if not found:
         options = "publish = 'insert', publish_via_partition_root = true"
-        await _make(session, where, (f"CREATE PUBLICATION {name} FOR TABLE {listed} WITH ({options})",), "")
+        await _make(session, where, (f"CREATE PUBLICATION {name} FOR TABLE {listed} WITH ({options})",))
         return
     if not found[0][0]:
         raise LogProblem(
@@ -170,7 +181,7 @@ async def publish(session: Session, name: str, tables: Sequence[Table], where: s
     there = {oid for (oid,) in rows}
     absent = ", ".join(table.sql for table in tables if table.oid not in there)
     if absent and not found[0][1]:
-        await _make(session, where, (f"ALTER PUBLICATION {name} ADD TABLE {absent}",), "")
+        await _make(session, where, (f"ALTER PUBLICATION {name} ADD TABLE {absent}",))
 
 
 async def make_slot(
@@ -233,11 +244,11 @@ async def _make_slot(session: Session, address: dict[str, Any], name: str, table
         await connection.close()
 
 
-async def _make(session: Session, where: str, statements: Sequence[str], more: str) -> None:
-    """Run these; if we may not, say them."""
+async def _make(session: Session, where: str, statements: Sequence[str], grants: Sequence[str] = ()) -> None:
+    """Run these; if we may not, say them, with what else somebody who may has to run."""
     try:
         for statement in statements:
             await session.rows(statement)
     except LogProblem as problem:
-        words = "; ".join((*(re.sub(r"\s+", " ", each) for each in statements), *([more] if more else ())))
+        words = "; ".join(re.sub(r"\s+", " ", each) for each in (*statements, *grants))
         raise LogProblem(f"{problem}. Have somebody who may run: {words};") from None
