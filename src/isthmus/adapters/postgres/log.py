@@ -22,7 +22,7 @@ from isthmus.adapters.postgres.changes import Changes, stream
 from isthmus.adapters.postgres.insertion import FENCE, inserts
 from isthmus.adapters.postgres.position import Place, is_lsn, is_position, lsn_of, lsn_text, place_of
 from isthmus.adapters.postgres.session import Locked, RefusedRow, Session, address_of
-from isthmus.adapters.postgres.setup import find_tables, look_at_server, make_slot, name_of, publish
+from isthmus.adapters.postgres.setup import alone, find_tables, look_at_server, make_slot, name_of, publish
 from isthmus.adapters.postgres.table import Layout, Table, roles_of
 from isthmus.runtime.log.content import decode, encode
 from isthmus.runtime.log.interface import (
@@ -115,8 +115,9 @@ class PostgresLog:
         self._moving: asyncio.Task[None] | None = None
 
     async def open(self) -> Sequence[str]:
-        warnings = await look_at_server(self._session, self._where)
-        return [*warnings, *await self._set_up()]
+        async with alone(self._session, self._where):
+            warnings = await look_at_server(self._session, self._where)
+            return [*warnings, *await self._set_up()]
 
     async def _set_up(self) -> list[str]:
         self._tables, warnings = await find_tables(self._session, self._settings, self._roles, self._where)
@@ -161,7 +162,8 @@ class PostgresLog:
             return start
         if start == "start":
             # After a loss that was accepted the tables may be others, and the slot gone.
-            await self._set_up()
+            async with alone(self._session, self._where):
+                await self._set_up()
         here = await self._here()
         if start == "now":
             return here.position()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from zlib import crc32
 
@@ -16,11 +16,12 @@ import psycopg
 from psycopg import sql
 
 from isthmus.adapters.postgres.changes import problem_of
-from isthmus.adapters.postgres.session import Session, connect
+from isthmus.adapters.postgres.session import RefusedRow, Session, connect
 from isthmus.adapters.postgres.table import OURS, Column, Roles, Table
 from isthmus.runtime.log.interface import LogProblem, LogSettings, Unavailable
 
 OLDEST = 130000
+_KEY = crc32(b"isthmus")
 SLOT_PATIENCE = 60.0
 """Seconds for a new slot, which waits for every transaction that was begun before it."""
 
@@ -67,6 +68,19 @@ def name_of(state: str) -> str:
     """The name of slot and publication, of the letters that PostgreSQL allows in it."""
     plain = re.sub("[^a-z0-9_]", "_", state.lower())[:40]
     return f"isthmus_{plain}" if plain == state else f"isthmus_{plain}_{crc32(state.encode()):08x}"
+
+
+@asynccontextmanager
+async def alone(session: Session, where: str) -> AsyncIterator[None]:
+    """One host at a time sets up what is missing: `CREATE … IF NOT EXISTS` fails where two do it at once."""
+    ((ours,),) = await session.rows("SELECT pg_try_advisory_lock($1)", (_KEY,))
+    if not ours:
+        raise Unavailable(f"{where}: another host is setting up what is missing there")
+    try:
+        yield
+    finally:
+        with suppress(Unavailable):
+            await session.rows("SELECT pg_advisory_unlock($1)", (_KEY,))
 
 
 async def look_at_server(session: Session, where: str) -> list[str]:
@@ -192,36 +206,25 @@ async def make_slot(
     One that is there before our state was made is the operator's, who says by it that nothing before it counts.
     """
     name = name_of(settings.state)
-    ((mine,),) = await session.rows("SELECT pg_try_advisory_lock($1)", (crc32(name.encode()),))
-    if not mine:
-        raise Unavailable(f"{where}: another host is making the slot")
-    try:
-        slots = await session.rows(
-            "SELECT plugin::text, wal_status FROM pg_replication_slots WHERE slot_name = $1", (name,)
-        )
-        kept = await session.rows("SELECT began IS NOT NULL FROM isthmus.state WHERE log = $1", (settings.state,))
-        if slots and slots[0][0] != "pgoutput":
-            raise LogProblem(
-                f"{where}: slot {name} is of {slots[0][0]}. Run: SELECT pg_drop_replication_slot('{name}');"
-            )
-        if not kept:
-            began = "now()" if slots else "NULL"
-            await session.rows(f"INSERT INTO isthmus.state (log, began) VALUES ($1, {began})", (settings.state,))
-            kept = [(bool(slots),)]
-        if slots and (slots[0][1] == "lost" or not kept[0][0]):
-            # Of no use any more, or left by somebody who ended while making it.
-            await session.rows("SELECT pg_drop_replication_slot($1)", (name,))
-            slots = []
-        if not slots:
-            older = await _make_slot(session, address, name, tables, where)
-            # Of a log that we knew before, what was not read is missed by whoever reads from an old position.
-            older = older and not kept[0][0]
-            await session.rows(
-                "UPDATE isthmus.state SET began = now(), older = $2 WHERE log = $1", (settings.state, older)
-            )
-    finally:
-        with suppress(Unavailable):
-            await session.rows("SELECT pg_advisory_unlock($1)", (crc32(name.encode()),))
+    slots = await session.rows(
+        "SELECT plugin::text, wal_status FROM pg_replication_slots WHERE slot_name = $1", (name,)
+    )
+    kept = await session.rows("SELECT began IS NOT NULL FROM isthmus.state WHERE log = $1", (settings.state,))
+    if slots and slots[0][0] != "pgoutput":
+        raise LogProblem(f"{where}: slot {name} is of {slots[0][0]}. Run: SELECT pg_drop_replication_slot('{name}');")
+    if not kept:
+        began = "now()" if slots else "NULL"
+        await session.rows(f"INSERT INTO isthmus.state (log, began) VALUES ($1, {began})", (settings.state,))
+        kept = [(bool(slots),)]
+    if slots and (slots[0][1] == "lost" or not kept[0][0]):
+        # Of no use any more, or left by somebody who ended while making it.
+        await session.rows("SELECT pg_drop_replication_slot($1)", (name,))
+        slots = []
+    if not slots:
+        older = await _make_slot(session, address, name, tables, where)
+        # Of a log that we knew before, what was not read is missed by whoever reads from an old position.
+        older = older and not kept[0][0]
+        await session.rows("UPDATE isthmus.state SET began = now(), older = $2 WHERE log = $1", (settings.state, older))
 
 
 async def _make_slot(session: Session, address: dict[str, Any], name: str, tables: Sequence[Table], where: str) -> bool:
@@ -249,6 +252,6 @@ async def _make(session: Session, where: str, statements: Sequence[str], grants:
     try:
         for statement in statements:
             await session.rows(statement)
-    except LogProblem as problem:
+    except (LogProblem, RefusedRow) as problem:
         words = "; ".join(re.sub(r"\s+", " ", each) for each in (*statements, *grants))
         raise LogProblem(f"{problem}. Have somebody who may run: {words};") from None
