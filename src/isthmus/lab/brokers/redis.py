@@ -17,7 +17,7 @@ from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import Entry, Log, LogSettings
 from isthmus.runtime.transport.address import LOOPBACK
 
-DURABLE = {"appendonly": "yes", "appendfsync": "everysec"}
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 class RedisServer(Server):
@@ -26,9 +26,15 @@ class RedisServer(Server):
     kind: ClassVar[str] = "redis"
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str] = DURABLE, *, password: str = "", tls: bool = False
+        self,
+        directory: Path,
+        settings: Mapping[str, str] = DURABLE,
+        *,
+        password: str = "",
+        tls: bool = False,
+        ports: int = 1,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, ports)
         self.settings = dict(settings)
         self.password = password
         self.tls = tls
@@ -82,7 +88,7 @@ class ValkeyServer(RedisServer):
 
 
 class RedisTrial:
-    """A Valkey that flushes once a second, one stream per log."""
+    """A Valkey that flushes before it answers, one stream per log."""
 
     server_type: ClassVar[type[RedisServer]] = ValkeyServer
 
@@ -153,6 +159,14 @@ class RedisTrial:
 
     async def go_on(self) -> None:
         self.server.go_on()
+
+
+class EverySecondTrial(RedisTrial):
+    """A Valkey that flushes once a second, as most do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server.settings["appendfsync"] = "everysec"
 
 
 class DebianTrial(RedisTrial):

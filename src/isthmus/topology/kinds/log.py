@@ -31,21 +31,11 @@ _SCHEMES = {
 _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
-_OWN_KEYS = {"postgres": ("body-column", "key-column", "subject-column", "time-column", "headers-column")}
-"""What only one kind of broker has."""
-_OTHERS = tuple(key for keys in _OWN_KEYS.values() for key in keys)
-_KEYS = (
-    "url",
-    "stream",
-    "streams",
-    "link-address",
-    "tls",
-    "on-refusal",
-    "default-subject",
-    *_SECRETS,
-    *_FILES,
-    *_OTHERS,
-)
+_COLUMNS = ("body-column", "key-column", "subject-column", "time-column", "headers-column")
+_OWN = {"body-field": "redis", **dict.fromkeys(_COLUMNS, "postgres")}
+"""Keys that only one kind of broker has a use for."""
+_OPTIONS = ("default-subject", *_SECRETS, *_FILES, *_OWN)
+_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", *_OPTIONS)
 _ONE_ORDER = ("postgres",)
 """Brokers that keep one order over all streams of a log."""
 _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
@@ -129,11 +119,10 @@ def _streams(table: Table) -> tuple[str, ...]:
 
 
 def _options(table: Table, provider: str) -> dict[str, str]:
-    options = {key: table.text(key) for key in ("default-subject", *_SECRETS, *_FILES, *_OTHERS)}
-    for other, keys in _OWN_KEYS.items():
-        for key in keys:
-            if other != provider and key in table.entries:
-                table.refuse(key, f"{provider} has no such thing; it is for {other}", "remove it")
+    options = {key: table.text(key) for key in _OPTIONS}
+    for key, owner in _OWN.items():
+        if key in table.entries and provider != owner:
+            table.refuse(key, f"only {owner} has such a thing, and this is {provider}", "remove it")
     for secret in ("password", "token"):
         if options[f"{secret}-file"] and options[f"{secret}-env"]:
             table.refuse(f"{secret}-env", f"there is a {secret}-file, too", "keep one of the two")
