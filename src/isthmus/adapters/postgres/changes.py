@@ -35,8 +35,9 @@ _INT16, _INT32 = Struct(">H"), Struct(">I")
 _BEGIN, _KEEPALIVE, _ANSWER = Struct(">qqi"), Struct(">cqqc"), Struct(">cqqqqc")
 _WRITE, _ALIVE = ord("w"), ord("k")
 _BEGINS, _INSERTS, _COMMITS, _RELATES = b"B"[0], b"I"[0], b"C"[0], b"R"[0]
-_NULL, _TEXT = ord("n"), ord("t")
+_TEXT = ord("t")
 
+_MICROSECONDS_TO_2000 = 946_684_800_000_000
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _SHORTLY = 0.1
 
@@ -63,7 +64,9 @@ class Changes:
         self.decoded = place.lsn
         """Up to here everything has been read: what is committed from here on is written behind it."""
         self._lsn, self._time, self._row = place.lsn, place.time, 0
+        self._milliseconds = 0
         self._to_skip = place.row
+        self.rows = 0
         self._expected = bool(place.row)
         self._answered = self._loop.time()
 
@@ -80,10 +83,14 @@ class Changes:
                 length, data = receive(1)
                 if length > 0:
                     looked = False
-                    entry = self._on(bytes(data))
-                    if entry is not None:
-                        got.append(entry)
-                        size -= len(data)
+                    change = bytes(data)
+                    if length > _HEAD and change[_HEAD] == _INSERTS and change[0] == _WRITE:
+                        entry = self._on_insert(change)
+                        if entry is not None:
+                            got.append(entry)
+                            size -= length
+                    else:
+                        self._on(change)
                 elif length < 0:
                     raise await self._ended()
                 elif not looked:
@@ -126,12 +133,11 @@ class Changes:
             return problem_of(psycopg.errors.error_from_result(result), self._where)
         return Unavailable(f"{self._where} has stopped streaming")
 
-    def _on(self, data: bytes) -> Entry | None:
+    def _on(self, data: bytes) -> None:
+        """Anything but a row."""
         kind = data[0]
         if kind == _WRITE:
             change = data[_HEAD]
-            if change == _INSERTS:
-                return self._on_insert(data)
             if change == _BEGINS:
                 self._on_begin(data)
             elif change == _COMMITS:
@@ -144,10 +150,10 @@ class Changes:
                 raise self._set_back()
             if wanted == b"\1":
                 self._answer(b"\0")
-        return None
 
     def _on_begin(self, data: bytes) -> None:
         self._lsn, self._time, _ = _BEGIN.unpack_from(data, _HEAD + 1)
+        self._milliseconds = (self._time + _MICROSECONDS_TO_2000) // 1000
         self._row = 0
         if self._expected:
             self._expected = False
@@ -180,23 +186,25 @@ class Changes:
 
     def _on_insert(self, data: bytes) -> Entry | None:
         self._row += 1
+        self.rows += 1
         if self._to_skip:
             self._to_skip -= 1
             return None
-        layout = self._layouts[int.from_bytes(data[26:30], "big")]
+        layout = self._layouts[_INT32.unpack_from(data, 26)[0]]
         if layout is None:
             return None
+        length = _INT32.unpack_from
         at = 33
         values: list[bytes | None] = []
-        for _ in range(int.from_bytes(data[31:33], "big")):
+        for _ in range(_INT16.unpack_from(data, 31)[0]):
             if data[at] == _TEXT:
                 start = at + 5
-                at = start + int.from_bytes(data[at + 1 : start], "big")
+                at = start + length(data, at + 1)[0]
                 values.append(data[start:at])
             else:
                 at += 1
                 values.append(None)
-        return layout.entry(values, self._time)
+        return layout.entry(values, self._milliseconds)
 
     def ask(self) -> None:
         """Have the server say how far it has read."""

@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from binascii import unhexlify
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from isthmus.runtime.log.content import MAX_HEADERS, MAX_NAME, OUR_HEADERS, Content
@@ -23,7 +24,6 @@ OURS = {ORIGIN: "text", SEQ: "bigint", PATH: "text"}
 
 BYTEA = 17
 _RESERVED = {name.encode() for name in OUR_HEADERS}
-_MICROSECONDS_TO_2000 = 946_684_800_000_000
 _WORDS = ("body", "key", "subject", "time", "headers")
 
 
@@ -75,35 +75,55 @@ class Layout:
         self._body, self._key, self._subject_at, self._time, self._more, self._origin, self._seq, self._path = (
             names.index(name) if name in names else -1 for name in special
         )
+        self._body_is_bytes = self._is_bytes[self._body]
+        self._is_plain = max(self._key, self._subject_at, self._time, self._more) < 0
         own = {column.name for column in table.columns.values() if column.own}
         self._born_here = [index for index, name in enumerate(names) if name not in special]
         self._brought_in = [index for index in self._born_here if names[index] not in own]
 
     def entry(self, values: Sequence[bytes | None], committed: int) -> Entry:
-        """The entry that a row is; `values` as text, `committed` in microseconds since 2000."""
-        headers: list[tuple[bytes, bytes]] = []
+        """The entry that a row is; `values` as text, `committed` in milliseconds since 1970. It runs once per row."""
         origin = values[self._origin]
+        headers: list[tuple[bytes, bytes]] = []
         for index in self._born_here if origin is None else self._brought_in:
             value = values[index]
             if value is not None:
                 headers.append((self._names[index], unhexlify(value[2:]) if self._is_bytes[index] else value))
+        body = values[self._body]
+        place = 0
+        if body is None:
+            body, place = b"", -1
+        elif self._body_is_bytes:
+            body = unhexlify(body[2:])
+        if self._is_plain:
+            content = Content(body, headers, self._subject, None, committed, place)
+        else:
+            content = self._content(body, headers, place, values, committed)
+        if origin is None:
+            return Entry(content, "", 0, "", self._part)
+        seq = int(values[self._seq] or 0)
+        return Entry(content, _text(origin), seq if seq > 0 else 0, _text(values[self._path] or b""), self._part)
+
+    def _content(
+        self,
+        body: bytes,
+        headers: list[tuple[bytes, bytes]],
+        place: int,
+        values: Sequence[bytes | None],
+        committed: int,
+    ) -> Content:
         if self._more >= 0:
             headers += _headers_in(values[self._more], self._names[self._more], MAX_HEADERS - len(headers))
-        body = self._at(self._body, values)
         subject = self._at(self._subject_at, values)
         time = _time_in(self._at(self._time, values))
-        content = Content(
-            b"" if body is None else body,
+        return Content(
+            body,
             headers,
             self._subject if subject is None else subject.decode(errors="replace")[:MAX_NAME],
             self._at(self._key, values),
-            (committed + _MICROSECONDS_TO_2000) // 1000 if time is None else time,
-            -1 if body is None else 0,
+            committed if time is None else time,
+            place,
         )
-        if origin is None:
-            return Entry(content, part=self._part)
-        seq, path = values[self._seq], values[self._path]
-        return Entry(content, _text(origin), max(int(seq or 0), 0), _text(path or b""), self._part)
 
     def _at(self, index: int, values: Sequence[bytes | None]) -> bytes | None:
         value = values[index] if index >= 0 else None
@@ -159,7 +179,9 @@ class Table:
             return b"infinity"
 
 
+@lru_cache(64)
 def _text(value: bytes) -> str:
+    """Origins and ways repeat from one row to the next."""
     return value[:MAX_NAME].decode(errors="replace")
 
 
