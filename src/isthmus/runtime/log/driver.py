@@ -319,7 +319,7 @@ class LogDriver:
 
     async def _note(self, checkpoint: Checkpoint) -> None:
         async with self._turn:
-            await self._patiently(self._log.note, encode(checkpoint))
+            await self._patiently(self._log.note, encode(checkpoint), checkpoint.position)
 
     # Links
 

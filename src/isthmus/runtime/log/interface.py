@@ -170,8 +170,12 @@ class Log(Protocol):
     async def unpark(self, id: str) -> None:
         """Take this out of what was put aside; nothing happens if it is not there. Needs no claim."""
 
-    async def note(self, checkpoint: bytes) -> None:
-        """Keep this checkpoint, if the claim is ours; else `Superseded`."""
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
+        """Keep this checkpoint, if the claim is ours; else `Superseded`.
+
+        `position` is the one in it: nobody will read again what is before. A broker that keeps entries for us until
+        then, and for as long as that takes, may let them go.
+        """
 
     async def durable(self) -> None:
         """Return when what was appended before this call would survive a crash of the broker, as far as it can."""
