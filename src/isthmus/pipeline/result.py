@@ -27,6 +27,8 @@ from isthmus.pipeline.measure import Tables, measured
 from isthmus.pipeline.measure.rows import Figures
 from isthmus.pipeline.places import room_for_a_table
 from isthmus.pipeline.report import clean_table
+from isthmus.pipeline.report.picture import Drawing, picture, plot
+from isthmus.pipeline.report.witness import witnesses
 from isthmus.pipeline.stores import use_settings_of
 from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.places import Address, Place
@@ -136,6 +138,14 @@ class AuditResult(Result):
         """What does not count, and why."""
         return self._table.quarantine(self._spark)
 
+    def picture(self, number: int) -> Drawing:
+        """The diagram of the violation of this number: who sent and delivered its messages, and when."""
+        if not 0 < number <= len(self.report.violations):
+            there = f"there are {len(self.report.violations):,}, from 1 on"
+            raise TraceError(f"violation {number}", "no such violation", there)
+        [found] = witnesses(self.rows, [self.report.violations[number - 1]])
+        return picture(found)
+
 
 class MeasureResult(Result):
     """The figures of traces, as tables that are computed when they are looked at. What they mean: the report's page."""
@@ -151,6 +161,10 @@ class MeasureResult(Result):
     def figures(self) -> Figures:
         """All but the single messages as plain values: what the command line prints."""
         return self._tables.figures()
+
+    def plot(self, what: str = "latency") -> Drawing:
+        """A plot of `latency` or of `throughput`, of a trace with one run."""
+        return plot(self.figures, what)
 
     def write(self, directory: str | Place) -> None:
         """Write every table as Parquet below this directory, which must not hold any yet."""

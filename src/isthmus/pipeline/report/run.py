@@ -73,12 +73,7 @@ def _latency(figures: Figures, name: str) -> Markup | None:
     pairs = [each for each in figures.pairs if each.timed]
     if not pairs:
         return None
-    drawn = _largest(pairs, _MOST_PAIRS)
-    distributions = []
-    for each in drawn:
-        key = (each.origin_system, each.system)
-        bins = {row.bin: row.deliveries for row in figures.latencies if (row.origin_system, row.system) == key}
-        distributions.append(Distribution(pair_name(each), bins, each.latency_p50_ns or 0, each.latency_p99_ns or 0))
+    shown = min(len(pairs), _MOST_PAIRS)
     backwards = sum(each.clocks_disagree for each in figures.pairs)
     warning = (
         f" {backwards:,} deliveries seem to come before their send: clocks disagree, and these are left out."
@@ -96,16 +91,34 @@ def _latency(figures: Figures, name: str) -> Markup | None:
     return _block(
         "Latency",
         "From send to delivery, at every application process. The solid mark is the median, the dashed one the 99th "
-        f"percentile.{_more(len(drawn), len(pairs), 'pairs')}{warning}",
-        tag("figure", latency_chart(distributions, f"{name}-latency")),
+        f"percentile.{_more(shown, len(pairs), 'pairs')}{warning}",
+        tag("figure", latency_drawing(figures, f"{name}-latency")),
         _table(("from → to", "deliveries", "least", "p50", "p90", "p99", "most", "mean"), rows),
     )
 
 
-def _throughput(figures: Figures, name: str) -> Markup | None:
+def latency_drawing(figures: Figures, name: str) -> Markup | None:
+    """The pairs with most deliveries; None where no delivery has a latency."""
+    distributions = []
+    for each in _largest([each for each in figures.pairs if each.timed], _MOST_PAIRS):
+        key = (each.origin_system, each.system)
+        bins = {row.bin: row.deliveries for row in figures.latencies if (row.origin_system, row.system) == key}
+        distributions.append(Distribution(pair_name(each), bins, each.latency_p50_ns or 0, each.latency_p99_ns or 0))
+    return latency_chart(distributions, name) if distributions else None
+
+
+def throughput_drawing(figures: Figures, name: str) -> Markup | None:
+    """Deliveries per second of the one run of these figures; None where there are none."""
+    lines, _ = _rates(figures)
+    [run] = figures.runs
+    return None if run.slice_ns is None or not lines else throughput_chart(lines, run.slice_ns, name)
+
+
+def _rates(figures: Figures) -> tuple[list[RateSeries], int]:
+    """The largest series, and how many there are."""
     [run] = figures.runs
     if not figures.throughput or run.slice_ns is None or run.slices is None:
-        return None
+        return [], 0
     # More pairs than colours would be a tangle: then what each system delivers, from wherever it came.
     by_pair = len(figures.pairs) <= SERIES
     names = {(each.origin_system, each.system): pair_name(each) for each in _largest(figures.pairs, len(figures.pairs))}
@@ -115,7 +128,15 @@ def _throughput(figures: Figures, name: str) -> Markup | None:
     for row in figures.throughput:
         series[names[row.origin_system, row.system]][row.slice] += row.deliveries * 1e9 / run.slice_ns
     lines = [RateSeries(name, rates) for name, rates in sorted(series.items(), key=lambda each: -sum(each[1]))[:SERIES]]
-    lines = [RateSeries(name, series[name]) for name in series if name in {each.name for each in lines}]
+    return [RateSeries(name, series[name]) for name in series if name in {each.name for each in lines}], len(series)
+
+
+def _throughput(figures: Figures, name: str) -> Markup | None:
+    drawn = throughput_drawing(figures, f"{name}-throughput")
+    if drawn is None:
+        return None
+    lines, series = _rates(figures)
+    [run] = figures.runs
     rows = [
         (
             pair_name(each), count(each.messages), count(each.deliveries), count(each.messages_per_second),
@@ -126,8 +147,8 @@ def _throughput(figures: Figures, name: str) -> Markup | None:
     return _block(
         "Throughput",
         f"Deliveries per second, in slices of {duration(run.slice_ns)}. Rates in the table are from the first send of "
-        f"a pair to its last delivery.{_more(len(lines), len(series), 'lines')}",
-        tag("figure", throughput_chart(lines, run.slice_ns, f"{name}-throughput")),
+        f"a pair to its last delivery.{_more(len(lines), series, 'lines')}",
+        tag("figure", drawn),
         _table(("from → to", "messages", "deliveries", "messages/s", "deliveries/s", "payload delivered"), rows),
     )
 
