@@ -15,7 +15,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Segment, join
 from isthmus.runtime.log.content import NOTHING, Content
-from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany, Unavailable
+from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany
 from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
 from isthmus.runtime.log.place import LogPlace
 from isthmus.topology.kinds.log import OnRefusal
@@ -175,19 +175,23 @@ class Appending:
                 skips=sorted(self.skips),
             )
         )
-        while True:
-            try:
-                await write(*what, record, self._written)
-                break
-            except Unavailable:
-                state: State = await self._patiently(self._log.state)
+        unknown = False
+
+        async def attempt() -> None:
+            nonlocal unknown
+            if unknown:
+                state: State = await self._log.state()
                 if state.token != self._token:
-                    raise Superseded from None
+                    raise Superseded
                 if state.record == record:
-                    break
+                    return
                 if state.record != self._written:
                     raise LogProblem(
                         f"{self._place.system.name}: the broker's import record is neither what it was nor what we "
                         "wrote: it has been changed or set back. Start again, which reads it anew."
-                    ) from None
+                    )
+            unknown = True
+            await write(*what, record, self._written)
+
+        await self._patiently(attempt)
         self._written = record
