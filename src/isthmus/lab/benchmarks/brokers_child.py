@@ -64,7 +64,7 @@ async def _call(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 
 async def append(orders: Orders) -> None:
-    """Append what arrives, as much as has gathered meanwhile; what is durable is found out beside that, as a join does."""
+    """Append what arrives; what is durable is found out beside that, as a join does."""
     assert orders.settings is not None
     log = make_log(orders.settings)
     await log.open()

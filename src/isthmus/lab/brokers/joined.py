@@ -95,14 +95,18 @@ class Host(OsProcess):
 class Broker:
     """One broker of the topology, and what a reader has seen in it so far."""
 
-    def __init__(self, name: str, kind: str, server: Server) -> None:
+    def __init__(self, name: str, kind: str, server: Server, state: str) -> None:
         self.name = name
         self.kind = KINDS[kind]
         self.server = server
-        self.client: Client = self.kind.client(server)
-        self.reader: Client = self.kind.client(server)
+        self.state = state
+        self.client: Client = self.new_client()
+        self.reader: Client = self.new_client()
         self.seen: list[Seen] = []
         self._after: Any = None
+
+    def new_client(self) -> Client:
+        return self.kind.client(self.server, self.state)
 
     async def look(self) -> None:
         """Read on to the end that there is now."""
@@ -175,7 +179,7 @@ class JoinedBrokers:
         try:
             for name, kind in self._kinds.items():
                 server = self._servers.get(name) or KINDS[kind].server(self.directory / name)
-                self.brokers[name] = Broker(name, kind, server)
+                self.brokers[name] = Broker(name, kind, server, f"{self.run}-{name}")
             await asyncio.gather(*(asyncio.to_thread(each.server.start) for each in self.brokers.values()))
             for broker in self.brokers.values():
                 await broker.client.prepare()
@@ -209,7 +213,8 @@ class JoinedBrokers:
             first = addresses[name] = self._ports.take(HOSTS)
             listen = ", ".join(f'"{LOOPBACK}:{first + host}"' for host in range(HOSTS))
             text += f'[systems.{name}]\nkind = "{broker.kind.provider}"\nurl = "{broker.server.url}"\n'
-            text += f'stream = "{STREAM}"\ngateways = 1\nlink-address = [{listen}]\n{self._tables.get(name, "")}\n'
+            text += f'stream = "{STREAM}"\ngateways = 1\nlink-address = [{listen}]\n'
+            text += f"{broker.kind.table}{self._tables.get(name, '')}\n"
         for near, far in self.joins:
             text += f'[[joins]]\nbetween = ["{near}", "{far}"]\norder = "causal"\nlinks = {self._links}\n'
             if self._line is not None:
@@ -317,7 +322,7 @@ class Load:
     """
 
     def __init__(self, broker: Broker, rate: float | None = None, *, batch: int = 100, size: int = 0) -> None:
-        self._client = broker.kind.client(broker.server)
+        self._client = broker.new_client()
         self._rate = rate
         self._batch = batch
         self._mark = broker.name.encode() + b"-"

@@ -6,17 +6,20 @@ read. Nothing here imports code that joins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
+from isthmus.lab.brokers.nats import NatsServer
 from isthmus.lab.brokers.redis import RedisServer, ValkeyServer
 from isthmus.lab.brokers.server import NoServer, Server
 from isthmus.runtime.transport.address import LOOPBACK
 
-STREAM = "orders"
+STREAM, SUBJECT = "orders", "orders.>"
 BATCH = 1000
 """Entries of one read, and of one pipelined write."""
 
@@ -39,6 +42,10 @@ class Seen(NamedTuple):
 
 class Away(Exception):
     """The broker does not answer. Of what was being written nobody knows whether it is there."""
+
+
+class Nothing(Away):
+    """There was nothing to read."""
 
 
 class Client(Protocol):
@@ -65,7 +72,7 @@ class Client(Protocol):
 class RedisClient:
     """redis-py, asyncio."""
 
-    def __init__(self, server: Server, stream: str = STREAM) -> None:
+    def __init__(self, server: Server, state: str = "", stream: str = STREAM) -> None:
         self._server = server
         self._stream = stream
         self._made: Any = None
@@ -136,17 +143,120 @@ def _seen(fields: Sequence[bytes]) -> Seen:
     return Seen(pairs.get(b"body", b""), pairs.get(b"isthmus-origin", b"").decode(), int(pairs.get(b"isthmus-seq", 0)))
 
 
+class NatsClient:
+    """nats-py, asyncio: a stream that takes `orders.>`, read by an ordered pull consumer."""
+
+    def __init__(self, server: Server, state: str) -> None:
+        self._server = server
+        self._record = f"isthmus.record.{state}"
+        self._connection: Any = None
+        self._consumer: Any = None
+
+    async def prepare(self) -> None:
+        """As docs/brokers.md asks for it: with atomic batches, and one more subject."""
+        await self._ask(f"STREAM.CREATE.{STREAM}", name=STREAM, subjects=[SUBJECT, self._record], allow_atomic=True)
+
+    async def _ask(self, what: str, **body: object) -> Any:
+        connection = await self._connected()
+        reply = await self._answer(connection.request(f"$JS.API.{what}", json.dumps(body).encode(), timeout=10))
+        answer = json.loads(reply.data)
+        if "error" in answer:
+            raise Away(answer["error"].get("description", "it refused"))
+        return answer
+
+    async def _connected(self) -> Any:
+        if self._connection is None:
+            import nats
+
+            connecting = nats.connect(self._server.url, allow_reconnect=False, connect_timeout=2, error_cb=_nothing)
+            self._connection = await self._answer(connecting)
+        return self._connection
+
+    async def write(self, bodies: Sequence[bytes]) -> None:
+        for first in range(0, len(bodies), BATCH):
+            stream = (await self._connected()).jetstream(timeout=10, publish_async_max_pending=2 * BATCH)
+
+            async def all_of_them(stream: Any = stream, some: Sequence[bytes] = bodies[first : first + BATCH]) -> None:
+                answers = [await stream.publish_async(f"{STREAM}.new", body) for body in some]
+                await asyncio.wait_for(asyncio.gather(*answers), 10)
+
+            await self._answer(all_of_them())
+
+    async def read(self, after: Any, wait: float = 0.0) -> tuple[list[Seen], Any]:
+        if self._consumer is None or self._consumer[0] != after:
+            self._consumer = after, await self._answer(self._subscribe(after))
+        try:
+            found = await self._answer(self._consumer[1].fetch(BATCH, timeout=max(wait, 0.05)))
+        except Nothing:
+            return [], after
+        self._consumer = found[-1].metadata.sequence.stream, self._consumer[1]
+        seen = [_seen_by_headers(each.data, each.headers or {}) for each in found]
+        return seen, self._consumer[0]
+
+    async def _subscribe(self, after: int | None) -> Any:
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+        stream = (await self._connected()).jetstream()
+        policy = DeliverPolicy.BY_START_SEQUENCE if after else DeliverPolicy.ALL
+        start = after + 1 if after else None
+        config = ConsumerConfig(deliver_policy=policy, opt_start_seq=start, ack_policy=AckPolicy.NONE)
+        return await stream.pull_subscribe(SUBJECT, stream=STREAM, config=config)
+
+    async def fill(self, count: int, size: int) -> None:
+        for first in range(0, count, BATCH):
+            numbers = range(first, min(count, first + BATCH))
+            await self.write([(b"%d-" % number).ljust(size, b".") for number in numbers])
+
+    async def count(self) -> int:
+        found = await self._ask(f"STREAM.INFO.{STREAM}", subjects_filter=SUBJECT)
+        return sum((found["state"].get("subjects") or {}).values())
+
+    async def _answer(self, asked: Any) -> Any:
+        import nats.errors
+
+        try:
+            return await asked
+        except nats.errors.TimeoutError as error:
+            if self._connection is not None and self._connection.is_connected:
+                raise Nothing(str(error)) from error
+            await self.close()
+            raise Away(str(error)) from error
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            await self.close()
+            raise Away(str(error)) from error
+
+    async def close(self) -> None:
+        connection, self._connection, self._consumer = self._connection, None, None
+        if connection is not None:
+            with suppress(Exception):
+                await connection.close()
+
+
+async def _nothing(_: Exception) -> None:
+    """What nats-py would print of a connection that is lost; whoever waits hears of it anyway."""
+
+
+def _seen_by_headers(body: bytes, headers: Mapping[str, str]) -> Seen:
+    return Seen(body, headers.get("isthmus-origin", ""), int(headers.get("isthmus-seq", 0)))
+
+
 class BrokerKind(NamedTuple):
-    """How one kind of broker is had and used. `provider` is its word in a topology file."""
+    """How one kind of broker is had and used. `provider` is its word in a topology file, `table` more lines of it.
+
+    A client is made for a server and the name under which isthmus keeps its state there.
+    """
 
     provider: str
     server: Callable[[Path], Server]
-    client: Callable[[Server], Client]
+    client: Callable[[Server, str], Client]
+    table: str = ""
+    package: str = ""
 
 
 KINDS: dict[str, BrokerKind] = {
-    "valkey": BrokerKind("redis", ValkeyServer, RedisClient),
-    "redis": BrokerKind("redis", RedisServer, RedisClient),
+    "valkey": BrokerKind("redis", ValkeyServer, RedisClient, package="redis"),
+    "redis": BrokerKind("redis", RedisServer, RedisClient, package="redis"),
+    "nats": BrokerKind("nats", NatsServer, NatsClient, f'default-subject = "{STREAM}.other"\n', package="nats"),
 }
 
 

@@ -17,7 +17,7 @@ from isthmus.core.segment import Opened, Segment, join
 from isthmus.runtime.log.content import NOTHING, Content
 from isthmus.runtime.log.content import decode as decode_content
 from isthmus.runtime.log.flow import Passing
-from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded
+from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany
 from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
 from isthmus.runtime.log.place import LogPlace
 from isthmus.topology.kinds.log import OnRefusal
@@ -72,6 +72,7 @@ class Appending:
         self._ways: dict[ProcessId, _Way] = {}
         self._waiting: deque[Segment] = deque()
         self.bytes_waiting = 0
+        self._most = MOST_MESSAGES
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -92,8 +93,10 @@ class Appending:
         left = messages
         while left:
             try:
-                await self._write(left, aside)
-                break
+                await self._write(left[: self._most], aside)
+                left = left[self._most :]
+            except TooMany as too_many:
+                self._most = too_many.most
             except Refused as refused:
                 await self._write(left[: refused.index], aside)
                 await self._park(left[refused.index], refused.reason)
@@ -104,9 +107,9 @@ class Appending:
     def _next(self) -> list[Segment]:
         taken: list[Segment] = []
         messages = size = 0
-        while self._waiting and messages < MOST_MESSAGES and size < MOST_BYTES:
+        while self._waiting and messages < self._most and size < MOST_BYTES:
             segment = self._waiting.popleft()
-            fitting = segment.fitting(MOST_MESSAGES - messages, MOST_BYTES - size, MOST_BYTES)
+            fitting = segment.fitting(self._most - messages, MOST_BYTES - size, MOST_BYTES)
             segment, rest = segment.cut(max(1, fitting))
             if rest:
                 self._waiting.appendleft(rest)
