@@ -14,6 +14,7 @@ import patience
 import pytest
 from memory_log import MemoryBroker, MemoryLog
 
+from isthmus.core.ids import LIFE
 from isthmus.lab.harness.os_process import Ports
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.driver import Options
@@ -182,6 +183,22 @@ def test_a_standby_takes_over_and_the_old_holder_that_comes_to_again_writes_noth
             await made.until(lambda: len(made.brokers["a"].entries) == 3)
             assert made.brokers["a"].bodies() == [b"one", b"two", b"three"]
             assert "another host has taken the claim" in caplog.text
+
+    run(test())
+
+
+def test_a_log_that_was_claimed_more_often_than_a_system_has_processes_in_a_life_still_carries_messages() -> None:
+    async def test() -> None:
+        async with logs() as made:
+            made.brokers["a"].state = made.brokers["a"].state._replace(token=3 * LIFE)
+            host = made.start("a")
+            made.start("b")
+            for turn in range(2):
+                made.brokers["a"].write(b"one")
+                made.brokers["b"].write(b"two")
+                await made.until(lambda: all(len(each.entries) == 2 * turn + 2 for each in made.brokers.values()))  # noqa: B023
+                await made.kill(host)
+                host = made.start("a")
 
     run(test())
 

@@ -67,7 +67,10 @@ def _made(where: str) -> Any:
     made = getattr(found, name, None)
     if not callable(made):
         fail(f"{module} has no class {name}")
-    return made()
+    try:
+        return made()
+    except TypeError as error:
+        fail(f"{name} of {module} is no trial, which is made without arguments: {error}")
 
 
 def _tell(outcome: Outcome) -> None:

@@ -88,7 +88,7 @@ class Room:
             some, after = await self.insist(log.read, after, entries, size)
             found += some
             silent = 0 if some else silent + 1
-            expect(silent < 10, f"{len(found):,} of {count:,} entries were read, and then nothing came ten times")
+            expect(silent < 5, f"{len(found):,} of {count:,} entries were read, and then nothing came five times")
         return found, after
 
     async def write(self, settings: LogSettings, *bodies: bytes) -> None:

@@ -67,10 +67,10 @@ from isthmus.runtime.log.interface import (
 from isthmus.runtime.transport.tls import reason_of
 
 _OLDEST = (7, 0)
-_FLUSHES = (7, 2)
+_WAITS = (7, 2)
 """From here on there is WAITAOF."""
-_FLUSH_INTERVAL = 2.0
-"""Seconds in which an older server with `appendfsync everysec` has flushed what it had taken before."""
+_FLUSH = 1.0
+"""Seconds between two flushes with `appendfsync everysec`."""
 _FIRST_SLICE = 64
 _WAIT = 1.0
 _LARGEST = 512 << 20
@@ -101,7 +101,9 @@ class RedisLog:
         self._moved: tuple[str, int] | None = None
         self._slice = _FIRST_SLICE
         self._largest = _LARGEST
-        self._flushes = self._flushes_late = False
+        self._flush = ""
+        self._waits = False
+        self._answered: float | None = None
 
     # Opening
 
@@ -134,8 +136,8 @@ class RedisLog:
         major, _, rest = told.get("redis_version", "0.0").partition(".")
         return int(major), int(rest.partition(".")[0] or 0)
 
-    async def _info(self, section: str) -> dict[str, str]:
-        text = (await self._call("rest", "INFO", section)).decode(errors="replace")
+    async def _info(self, section: str, purpose: str = "rest") -> dict[str, str]:
+        text = (await self._call(purpose, "INFO", section)).decode(errors="replace")
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     async def _weaknesses(self, version: tuple[int, int]) -> list[str]:
@@ -165,10 +167,9 @@ class RedisLog:
             weak.append(
                 "appendfsync is everysec: entries are read, and carried to other systems, up to a second before they "
                 "are on disk; a crash of its machine in between stops the join. What is confirmed is on disk"
-                + ("" if version >= _FLUSHES else ", as far as a server before 7.2 can tell")
             )
-        self._flushes = kept and flush != "no" and version >= _FLUSHES
-        self._flushes_late = kept and flush == "everysec" and version < _FLUSHES
+        self._flush = flush if kept else "no"
+        self._waits = version >= _WAITS
         policy = told.get("maxmemory-policy", "noeviction")
         if told.get("maxmemory", "0") != "0" and policy != "noeviction":
             reach = "keys that expire" if policy.startswith("volatile") else "any key, streams and isthmus's own too"
@@ -207,6 +208,8 @@ class RedisLog:
         async with self._turns[purpose]:
             connection = self._connections.get(purpose)
             if connection is None or not connection.is_open:
+                if connection is not None:
+                    connection.close()
                 try:
                     connection = await Connection.open(self._address())
                 except Unavailable:
@@ -245,13 +248,17 @@ class RedisLog:
 
     async def claim(self, holder: str, lease: float) -> State | None:
         owner = secrets.token_hex(8)
-        reply = await self._run(CLAIM, [self._state], self._owner or "-", owner, holder[:1000], int(lease * 1000))
+        flushing = int(1000 * (lease + 2 * PATIENCE))
+        reply = await self._run(CLAIM, [self._state], self._owner or "-", owner, holder[:1000], flushing)
         if reply is None:
             return None
         self._owner = owner
-        # A token must never be given out twice: wait until this one is on disk.
+        # No token is ever given out twice: this one has to be on disk before anybody hears of it.
         await self.durable()
-        return _state(reply)
+        if self._answered is not None:
+            # Whether this server's WAITAOF can be believed shows the second time.
+            await self.durable()
+        return _state(reply) if await self._run(RENEW, [self._state], owner, int(lease * 1000)) else None
 
     async def renew(self, lease: float) -> None:
         self._held(await self._run(RENEW, [self._state], self._owner, int(lease * 1000)))
@@ -428,20 +435,34 @@ class RedisLog:
         await self._call("rest", "XDEL", self._parked, id)
 
     async def durable(self) -> None:
-        if self._flushes_late:
-            await asyncio.sleep(_FLUSH_INTERVAL)
-        if not self._flushes:
+        if self._flush == "no" or (self._flush == "always" and not self._waits):
             return
-        # WAITAOF waits for what its own connection wrote last, so it has to write something behind the appends.
-        await self._call("flushing", "HSET", self._state, "flushed", 1)
-        reply = await self._call("flushing", "WAITAOF", 1, 0, int(PATIENCE * 1000), wait=PATIENCE)
-        if not reply[0]:
-            raise Unavailable(f"{self._where()} has not flushed its append-only file for {PATIENCE:.0f} s")
+        if self._waits:
+            # It waits for what its own connection wrote last, so that has to write something behind the appends.
+            await self._call("flushing", "HSET", self._state, "flushed", 1)
+            reply = await self._call("flushing", "WAITAOF", 1, 0, int(PATIENCE * 1000), wait=PATIENCE)
+            if not reply[0]:
+                raise Unavailable(f"{self._where()} has not flushed its append-only file for {PATIENCE:.0f} s")
+            if self._flush == "always":
+                return
+            # Redis 7.4.0 to 7.4.2 and Valkey (9.1.2 at least) answer before they flush (redis/redis#13793). There are
+            # no two flushes within a second, so whoever answers twice in that time has not flushed.
+            now = asyncio.get_running_loop().time()
+            before, self._answered = self._answered, now
+            if before is None or now - before > 0.9 * _FLUSH:
+                return
+            self._waits, self._answered = False, None
+        # What was written has begun to be flushed after a second, or after that of the former flush.
+        await asyncio.sleep(2 * _FLUSH)
+        told = await self._info("persistence", "flushing")
+        if told.get("aof_pending_bio_fsync", "0") != "0" or told.get("aof_buffer_length", "0") != "0":
+            raise Unavailable(f"{self._where()} is slow to flush its append-only file")
 
     async def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
+        connections = list(self._connections.values())
         self._connections.clear()
+        for connection in connections:
+            await connection.closed()
 
 
 def _hash_tag(stream: str) -> str:

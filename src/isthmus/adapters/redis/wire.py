@@ -1,7 +1,8 @@
 """One connection to a server: commands out, replies in, and what each error of the server means to a log.
 
-Written on hiredis and asyncio alone. Reading 100-byte entries by slices of 1,000 takes 0.9 µs of each, of which hiredis
-is most; by redis-py's asyncio client it takes 2.5, because it looks at every element of a reply in Python.
+Written on hiredis and asyncio alone. In slices of 1,000, an entry of 100 bytes with four fields takes 0.5 µs of our
+time to fetch, and 1.2 by redis-py, which looks at every element of a reply in Python. With `Entry` and all it takes
+2.7 µs to read one and 2.0 to append one; on two cores shared with the server that is 248,000 and 111,000 a second.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import hiredis
@@ -200,3 +202,9 @@ class Connection:
     def close(self) -> None:
         # Not in good order: nobody waits for what would still come.
         self._writer.transport.abort()
+
+    async def closed(self) -> None:
+        """Close it, and return when that is done."""
+        self.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()

@@ -17,7 +17,7 @@ from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import Entry, Log, LogSettings
 from isthmus.runtime.transport.address import LOOPBACK
 
-DURABLE = {"appendonly": "yes", "appendfsync": "everysec"}
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 class RedisServer(Server):
@@ -82,7 +82,7 @@ class ValkeyServer(RedisServer):
 
 
 class RedisTrial:
-    """A Valkey that flushes once a second, one stream per log."""
+    """A Valkey that flushes before it answers, one stream per log."""
 
     server_type: ClassVar[type[RedisServer]] = ValkeyServer
 
@@ -153,6 +153,20 @@ class RedisTrial:
 
     async def go_on(self) -> None:
         self.server.go_on()
+
+
+class EverySecondTrial(RedisTrial):
+    """A Valkey that flushes once a second, as most do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server.settings["appendfsync"] = "everysec"
+
+
+class DebianTrial(RedisTrial):
+    """The same on `redis-server`, where that is installed."""
+
+    server_type = RedisServer
 
 
 def _seen(fields: list[bytes]) -> Entry:
