@@ -15,7 +15,7 @@ from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment
 from isthmus.runtime.log.content import TooLarge, encode
 from isthmus.runtime.log.interface import Entry, Position, Slice, Trimmed
-from isthmus.runtime.log.ledger import Checkpoint, id_of, named, numbered
+from isthmus.runtime.log.ledger import Checkpoint, id_of, named, numbered, numbers_of
 from isthmus.runtime.log.place import LogPlace
 
 _MOST_NAMES = 65_536
@@ -30,13 +30,7 @@ class Stretch(NamedTuple):
     there: tuple[tuple[ProcessId, int], ...]
     messages: int
     size: int
-
-
-class _Way(NamedTuple):
-    """Who an origin is, and the systems by which its messages come here."""
-
-    origin: ProcessId
-    path: str
+    retried: frozenset[tuple[ProcessId, int]]
 
 
 class Oversized(NamedTuple):
@@ -46,12 +40,56 @@ class Oversized(NamedTuple):
     reason: str
 
 
+class Headers:
+    """What an entry's headers may say to be believed: everything but what only its place in the log shows.
+
+    `is_in` says of an origin up to which number it is in the import record. `retried` are messages that were put aside
+    and brought in later (docs/design/brokers.md, "What was put aside"): each is believed once.
+    """
+
+    def __init__(
+        self, place: LogPlace, is_in: Callable[[ProcessId], int], retried: Iterable[tuple[ProcessId, int]] = ()
+    ) -> None:
+        self._place = place
+        self._is_in = is_in
+        self.retried = set(retried)
+        self._ways: dict[str, tuple[ProcessId, str] | None] = {}
+
+    def origin_of(self, entry: Entry) -> ProcessId | None:
+        """Whom it is from, if it names one of elsewhere, the way here, and a number that was brought in."""
+        name = entry.origin
+        if not name:
+            return None
+        way = self._ways[name] if name in self._ways else self._way_of(name)
+        if way is None or entry.path != way[1] or not 0 < entry.seq <= self._is_in(way[0]):
+            return None
+        return way[0]
+
+    def _way_of(self, name: str) -> tuple[ProcessId, str] | None:
+        """Who has this name, if that is one of elsewhere, and by which systems its messages come here."""
+        if len(self._ways) >= _MOST_NAMES:  # clients may write what they like there
+            self._ways.clear()
+        origin = id_of(name, self._place.names)
+        path = self._place.paths.get(name.partition("/")[0])
+        is_known = origin is not None and path is not None and slot_of(origin) not in self._place.parts
+        way = self._ways[name] = (origin, path) if is_known else None  # type: ignore[assignment]
+        return way
+
+    def is_retried(self, origin: ProcessId, seq: int) -> bool:
+        """Whether this is what was put aside before and appended later; asked a second time, it is a copy."""
+        if (origin, seq) not in self.retried:
+            return False
+        self.retried.discard((origin, seq))
+        return True
+
+
 class Reading:
     """Where reading stands in the log: behind `position`, where the `marks` are.
 
     `is_in` says of an origin up to which number it is in the import record, with what is being appended; `skips` are
     the systems whose numbers may have gaps. `aside` are messages that have no entry, each with the read during which it
-    was put there; `oversized` are entries of the last slice that cannot be carried.
+    was put there; `oversized` are entries of the last slice that cannot be carried; `retried` are messages that were
+    put aside once and whose entries were read.
     """
 
     def __init__(
@@ -60,19 +98,21 @@ class Reading:
         checkpoint: Checkpoint,
         is_in: Callable[[ProcessId], int],
         skips: Collection[str] = frozenset(),
+        retried: Collection[tuple[ProcessId, int]] = frozenset(),
     ) -> None:
         self.place = place
         self.lives = checkpoint.lives
         self.again = checkpoint.again
         self.position = checkpoint.position
         self.marks = numbered(checkpoint.marks, place.names)
-        self._is_in = is_in
         self._skips = skips
         self.aside: dict[ProcessId, dict[int, tuple[int, bytes]]] = {}
         self._reads = 0
         self.oversized: list[Oversized] = []
         self._own = place.origins(checkpoint.lives)
-        self._ways: dict[str, _Way | None] = {}
+        came = numbers_of(checkpoint.retried, place.names)
+        self._headers = Headers(place, is_in, set(retried) - came)
+        self.retried = came
 
     def begin_anew(self, position: Position) -> None:
         """Go on from here after a loss that somebody has accepted: as a new origin, whose numbers begin at 1."""
@@ -89,77 +129,68 @@ class Reading:
     def take(self, read: Slice) -> tuple[list[Segment], Stretch]:
         """The messages that these entries are, in their order."""
         messages: list[Opened] = []
-        marks, own_ids = self.marks, self._own
         for entry in read.entries:
-            name = entry.origin
-            if name:
-                way = self._ways[name] if name in self._ways else self._way_of(name)
-                if way is not None and self._brought_in(entry, way):
-                    origin, seq = way.origin, entry.seq
-                    if self.aside:
-                        self._add_aside(origin, seq, self._reads + 1, messages)
-                    if seq > marks.get(origin):
-                        marks.raise_to(origin, seq)
-                        messages.append((origin, seq, self.place.payload_of(origin, entry.content)))
-                    continue
-            try:
-                payload = encode(entry.content)
-            except TooLarge as error:
-                self.oversized.append(Oversized(entry, str(error)))
-                continue
-            origin = own_ids[entry.part]
-            seq = marks.get(origin) + 1
-            marks.raise_to(origin, seq)
-            messages.append((origin, seq, payload))
+            origin = self._brought_in(entry) if entry.origin else None
+            if origin is None:
+                self._add_own(entry, messages)
+            elif entry.seq > self.marks.get(origin):
+                if self.aside:
+                    self._add_aside(origin, entry.seq, self._reads + 1, messages)
+                self._add(messages, origin, entry.seq, self.place.payload_of(origin, entry.content))
         if not read.entries:
             # Everything has been read that was there, so it is the turn of what was put aside before.
             for origin in list(self.aside):
                 self._add_aside(origin, max(self.aside[origin]) + 1, self._reads, messages)
             self.again = False
         self.position = read.position
-        latest = {origin: seq for origin, seq, _ in messages}
+        marks = {origin: seq for origin, seq, _ in messages}
         size = sum([len(payload) for _, _, payload in messages])
-        stretch = Stretch(tuple(latest.items()), read.position, tuple(self.marks.counted()), len(messages), size)
+        stretch = Stretch(
+            tuple(marks.items()),
+            read.position,
+            tuple(self.marks.counted()),
+            len(messages),
+            size,
+            frozenset(self.retried),
+        )
         most = MAX_SEGMENT_MESSAGES
         return [Segment.pack(messages[start : start + most]) for start in range(0, len(messages), most)], stretch
+
+    def _add_own(self, entry: Entry, messages: list[Opened]) -> None:
+        try:
+            payload = encode(entry.content)
+        except TooLarge as error:
+            self.oversized.append(Oversized(entry, str(error)))
+            return
+        own = self._own[entry.part]
+        self._add(messages, own, self.marks.get(own) + 1, payload)
 
     def _add(self, messages: list[Opened], origin: ProcessId, seq: int, payload: bytes) -> None:
         self.marks.raise_to(origin, seq)
         messages.append((origin, seq, payload))
 
-    def _way_of(self, name: str) -> _Way | None:
-        """By which way messages of an origin of this name come here; None if none do."""
-        if len(self._ways) >= _MOST_NAMES:  # clients may write what they like there
-            self._ways.clear()
-        origin = id_of(name, self.place.names)
-        path = self.place.paths.get(name.partition("/")[0])
-        is_others = origin is not None and path is not None and slot_of(origin) not in self.place.parts
-        way = self._ways[name] = _Way(origin, path) if is_others else None  # type: ignore[arg-type]
-        return way
-
-    def _brought_in(self, entry: Entry, way: _Way) -> bool:
-        """Whether we brought this in, and it is no copy of something that we brought in."""
-        origin, path = way
-        seq = entry.seq
-        if entry.path != path or not 0 < seq <= self._is_in(origin):
-            return False
+    def _brought_in(self, entry: Entry) -> ProcessId | None:
+        """Whose entry it is that we brought in; None if we did not, or if it is a copy of one that we brought in."""
+        origin = self._headers.origin_of(entry)
+        if origin is None:
+            return None
+        name = entry.origin
         before = self.marks.get(origin)
-        if seq == before + 1:
-            return True
-        if seq <= before:
-            return self.again
-        self._miss(entry, way, before)
-        return True
-
-    def _miss(self, entry: Entry, way: _Way, before: int) -> None:
-        """Messages between the mark and this entry have none. Unless that may be, they are lost."""
-        aside = self.aside.get(way.origin, ())
-        may_miss = self.again or entry.origin.partition("/")[0] in self._skips
+        if entry.seq == before + 1 and not self._headers.retried:
+            return origin
+        is_retried = self._headers.is_retried(origin, entry.seq)
+        if is_retried:
+            self.retried.add((origin, entry.seq))
+        if entry.seq <= before:
+            return origin if self.again or is_retried else None
+        aside = self.aside.get(origin, ())
+        may_miss = self.again or name.partition("/")[0] in self._skips
         for seq in range(before + 1, entry.seq):
             if seq not in aside:
                 if not may_miss:
-                    raise Trimmed(f"message {seq} of {entry.origin} was brought in and is gone from the log")
-                self.put_aside(way.origin, seq, self.place.nothing_of(way.origin))
+                    raise Trimmed(f"message {seq} of {name} was brought in and is gone from the log")
+                self.put_aside(origin, seq, self.place.nothing_of(origin))
+        return origin
 
     def put_aside(self, origin: ProcessId, seq: int, payload: bytes) -> None:
         """This one has no entry here. Those who hear of this log through us may get it all the same."""
@@ -173,6 +204,14 @@ class Reading:
         if aside is not None and not aside:
             del self.aside[origin]
 
-    def checkpoint(self, position: Position, there: Iterable[tuple[ProcessId, int]]) -> Checkpoint:
-        marks = named(there, self.place.names)
-        return Checkpoint(lives=self.lives, again=self.again, position=position, marks=marks)
+    def checkpoint(
+        self, position: Position, there: Iterable[tuple[ProcessId, int]], retried: Iterable[tuple[ProcessId, int]]
+    ) -> Checkpoint:
+        names = self.place.names
+        return Checkpoint(
+            lives=self.lives,
+            again=self.again,
+            position=position,
+            marks=named(there, names),
+            retried=named(sorted(retried), names),
+        )
