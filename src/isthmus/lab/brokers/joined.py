@@ -183,6 +183,7 @@ class JoinedBrokers:
             await asyncio.gather(*(asyncio.to_thread(each.server.start) for each in self.brokers.values()))
             for broker in self.brokers.values():
                 await broker.client.prepare()
+                await broker.reader.watch()
             self.file.write_text(self._describe(), encoding="utf-8")
             if self._line is not None:
                 self.lines = Lines(self._line, self._ends, self.file.with_suffix(".wan.log"))

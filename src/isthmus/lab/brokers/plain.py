@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from isthmus.lab.brokers.nats import NatsServer
+from isthmus.lab.brokers.postgres import PostgresServer
 from isthmus.lab.brokers.redis import RedisServer, ValkeyServer
 from isthmus.lab.brokers.server import NoServer, Server
 from isthmus.runtime.transport.address import LOOPBACK
@@ -53,6 +55,9 @@ class Client(Protocol):
 
     async def prepare(self) -> None:
         """What an operator does before: make the stream, where that is not made by writing."""
+
+    async def watch(self) -> None:
+        """Before the first `read`, where what is read has to be asked for beforehand."""
 
     async def write(self, bodies: Sequence[bytes]) -> None:
         """Append these in this order, and wait until the broker has said that it has them. Raises `Away`."""
@@ -95,6 +100,9 @@ class RedisClient:
             # As lists of words: redis-py would make a dict of each entry, which takes longer than all the rest.
             self._made.set_response_callback("XREAD", lambda response, **_: response)
         return self._made
+
+    async def watch(self) -> None:
+        """All of a stream can be read at any time."""
 
     async def write(self, bodies: Sequence[bytes]) -> None:
         for first in range(0, len(bodies), BATCH):
@@ -172,6 +180,9 @@ class NatsClient:
             self._connection = await self._answer(connecting)
         return self._connection
 
+    async def watch(self) -> None:
+        """All of a stream can be read at any time."""
+
     async def write(self, bodies: Sequence[bytes]) -> None:
         for first in range(0, len(bodies), BATCH):
             stream = (await self._connected()).jetstream(timeout=10, publish_async_max_pending=2 * BATCH)
@@ -240,6 +251,82 @@ def _seen_by_headers(body: bytes, headers: Mapping[str, str]) -> Seen:
     return Seen(body, headers.get("isthmus-origin", ""), int(headers.get("isthmus-seq", 0)))
 
 
+class PostgresClient:
+    """psycopg, asyncio: a table, whose rows are seen in the order of commits by a slot of `test_decoding`.
+
+    A slot is read once. What it has told is kept here, and places are counted in it.
+    """
+
+    def __init__(self, server: Server, state: str) -> None:
+        self._server = server
+        self._slot = f"reader_{id(self)}"
+        self._made: Any = None
+        self._told: list[Seen] = []
+
+    async def prepare(self) -> None:
+        await self._execute(
+            f"CREATE TABLE {STREAM} (id bigserial PRIMARY KEY, body bytea, headers jsonb, isthmus_origin text, "
+            "isthmus_seq bigint, isthmus_path text)"
+        )
+
+    async def _execute(self, statement: str, *values: Any) -> Any:
+        import psycopg
+
+        try:
+            if self._made is None:
+                self._made = await psycopg.AsyncConnection.connect(
+                    self._server.url.replace("postgres:", "postgresql:"), autocommit=True, connect_timeout=5
+                )
+            return await self._made.execute(statement, values or None)
+        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+            await self.close()
+            raise Away(str(error)) from error
+
+    async def write(self, bodies: Sequence[bytes]) -> None:
+        await self._execute(f"INSERT INTO {STREAM} (body) SELECT unnest(%s::bytea[])", list(bodies))
+
+    async def watch(self) -> None:
+        """From now on."""
+        await self._execute(f"SELECT pg_create_logical_replication_slot('{self._slot}', 'test_decoding')")
+
+    async def read(self, after: Any, wait: float = 0.0) -> tuple[list[Seen], Any]:
+        place = after or 0
+        if place == len(self._told):
+            # Peeked at first: what a slot has told and the connection has lost would be gone.
+            asked = f"SELECT lsn, data FROM pg_logical_slot_peek_changes('{self._slot}', NULL, {BATCH})"
+            rows = await (await self._execute(asked)).fetchall()
+            if rows:
+                await self._execute(f"SELECT pg_replication_slot_advance('{self._slot}', %s::pg_lsn)", rows[-1][0])
+                self._told += [_seen_by_decoding(data) for _, data in rows if data.startswith(_INSERT)]
+        found = self._told[place : place + BATCH]
+        return found, place + len(found)
+
+    async def fill(self, count: int, size: int) -> None:
+        await self._execute(
+            f"INSERT INTO {STREAM} (body) SELECT rpad(n || '-', %s, '.')::bytea FROM generate_series(0, %s) AS n",
+            *(size, count - 1),
+        )
+
+    async def count(self) -> int:
+        return int((await (await self._execute(f"SELECT count(*) FROM {STREAM}")).fetchone())[0])
+
+    async def close(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            with suppress(Exception):
+                await made.close()
+
+
+_INSERT = f"table public.{STREAM}: INSERT: "
+_BODY = re.compile(r"body\[bytea\]:'\\x([0-9a-f]*)'")
+_ORIGIN = re.compile(r"isthmus_origin\[text\]:'([^']*)' isthmus_seq\[bigint\]:(\d+)")
+
+
+def _seen_by_decoding(data: str) -> Seen:
+    body, origin = _BODY.search(data), _ORIGIN.search(data)
+    return Seen(bytes.fromhex(body[1]) if body else b"", *((origin[1], int(origin[2])) if origin else ()))
+
+
 class BrokerKind(NamedTuple):
     """How one kind of broker is had and used. `provider` is its word in a topology file, `table` more lines of it.
 
@@ -257,6 +344,7 @@ KINDS: dict[str, BrokerKind] = {
     "valkey": BrokerKind("redis", ValkeyServer, RedisClient, package="redis"),
     "redis": BrokerKind("redis", RedisServer, RedisClient, package="redis"),
     "nats": BrokerKind("nats", NatsServer, NatsClient, f'default-subject = "{STREAM}.other"\n', package="nats"),
+    "postgres": BrokerKind("postgres", PostgresServer, PostgresClient, package="postgres"),
 }
 
 

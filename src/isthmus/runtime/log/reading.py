@@ -71,8 +71,10 @@ class Headers:
             self._ways.clear()
         origin = id_of(name, self._place.names)
         path = self._place.paths.get(name.partition("/")[0])
-        is_known = origin is not None and path is not None and slot_of(origin) not in self._place.parts
-        way = self._ways[name] = (origin, path) if is_known else None  # type: ignore[assignment]
+        way = None
+        if origin is not None and path is not None and slot_of(origin) not in self._place.parts:
+            way = origin, path
+        self._ways[name] = way
         return way
 
     def is_retried(self, origin: ProcessId, seq: int) -> bool:
