@@ -26,7 +26,7 @@ def bench(
     unknown = [each for each in kind or () if each not in KINDS]
     if unknown:
         fail(f"--kind {unknown[0]}: there are {', '.join(KINDS)}")
-    kinds = tuple(kind or installed())
+    kinds = tuple(kind or installed().kinds)
     work = brokers.measure(kinds, short=short, seconds=seconds)
     figures = list(tracked(work, brokers.count(kinds, short=short), "brokers, joined and beside"))
     if output is Output.HUMAN:

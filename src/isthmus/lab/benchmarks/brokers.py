@@ -55,9 +55,12 @@ class Carried(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
+    """`far` is the kind of the far broker, where it is another one."""
+
     kind: str
     rate: int | None
     size: int
+    far: str = ""
 
     @property
     def line(self) -> LinkQuality | None:
@@ -84,16 +87,17 @@ def measure(kinds: tuple[str, ...], *, short: bool = False, seconds: float = SEC
     for case in cases(kinds, short=short):
         for way, links in runs(case, short=short):
             with TemporaryDirectory(prefix="isthmus-bench-") as directory:
-                yield asyncio.run(_run(Path(directory), case, way, links, seconds))
+                yield asyncio.run(carry(Path(directory), case, way, links, seconds))
 
 
 def count(kinds: tuple[str, ...], *, short: bool = False) -> int:
     return sum(len(runs(case, short=short)) for case in cases(kinds, short=short))
 
 
-async def _run(directory: Path, case: Case, way: Way, links: int, seconds: float) -> Carried:
+async def carry(directory: Path, case: Case, way: Way, links: int, seconds: float) -> Carried:
+    """One run: a full broker, an empty one, and what carries from one to the other."""
     line = case.line if way == "join" else None
-    kinds = {NEAR: case.kind, FAR: case.kind}
+    kinds = {NEAR: case.kind, FAR: case.far or case.kind}
     entries = case.entries(links, seconds)
     async with JoinedBrokers(directory, kinds, links=links, line=line, trace=False, run="bench") as joined:
         await joined[NEAR].client.fill(entries, case.size)

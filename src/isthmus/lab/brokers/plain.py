@@ -15,10 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
+from isthmus.adapters.table import make_log
 from isthmus.lab.brokers.nats import NatsServer
 from isthmus.lab.brokers.postgres import PostgresServer
 from isthmus.lab.brokers.redis import RedisServer, ValkeyServer
-from isthmus.lab.brokers.server import NoServer, Server
+from isthmus.lab.brokers.server import Server
+from isthmus.runtime.log.interface import LogSettings
+from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.transport.address import LOOPBACK
 
 STREAM, SUBJECT = "orders", "orders.>"
@@ -348,15 +351,27 @@ KINDS: dict[str, BrokerKind] = {
 }
 
 
-def installed() -> list[str]:
-    """Kinds whose servers can be started here; of Redis and Valkey, which are one to us, the first."""
+class Installed(NamedTuple):
+    """Kinds whose servers can be started here, and for the others what to install."""
+
+    kinds: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def installed() -> Installed:
+    """Of Redis and Valkey, which are one to us, the first that is there."""
     found: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for name, kind in KINDS.items():
-        with TemporaryDirectory(prefix="isthmus-") as directory, suppress(NoServer):
-            server = kind.server(Path(directory))
+        with TemporaryDirectory(prefix="isthmus-") as directory:
             try:
-                server.prepare()
-            finally:
-                server.stop()
-            found.setdefault(kind.provider, name)
-    return list(found.values())
+                make_log(LogSettings(system=name, provider=kind.provider, url="", streams=(STREAM,), state=name))
+                server = kind.server(Path(directory))
+                try:
+                    server.prepare()
+                finally:
+                    server.stop()
+                found.setdefault(kind.provider, name)
+            except (RuntimeProblem, ImportError) as problem:
+                missing.setdefault(kind.provider, str(problem))
+    return Installed(tuple(found.values()), tuple(text for name, text in missing.items() if name not in found))
