@@ -10,6 +10,7 @@ import pytest
 from patience import seconds
 from runtime_support import run_with_children
 
+from isthmus.lab.brokers.causality import questions_and_answers
 from isthmus.lab.brokers.joined import HOLDS, STANDS_BY, JoinedBrokers, Load
 from isthmus.lab.brokers.kills import kill_again_and_again
 from isthmus.trace.schema import Report
@@ -70,6 +71,20 @@ def test_a_gateway_that_was_stopped_and_replaced_writes_nothing_when_it_goes_on(
             await joined.stop()
 
     run_with_children(test(), within=seconds(60))
+
+
+def test_no_answer_overtakes_its_question_over_links_that_are_nothing_alike(tmp_path: Path) -> None:
+    outcome = run_with_children(questions_and_answers(tmp_path, ("valkey", "valkey"), 2000), within=seconds(60))
+    assert not outcome.differences
+    assert outcome.overtaken == 0
+    assert outcome.overtaken_copied, "or this test shows nothing"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kinds", [("valkey", "nats"), ("nats", "valkey"), ("postgres", "nats")])
+def test_no_answer_overtakes_its_question_between_kinds(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    outcome = run_with_children(questions_and_answers(tmp_path, kinds, 5000), within=seconds(100))
+    assert (outcome.differences, outcome.overtaken) == ([], 0)
 
 
 @pytest.mark.real

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +20,7 @@ def bench(
     kind: Annotated[list[str] | None, typer.Option(help="Kind of broker; again for more. Else all there are.")] = None,
     short: Annotated[bool, typer.Option(help="A quick look: 100 B, one rate, 1 and 4 links.")] = False,
     seconds: Annotated[float, typer.Option(help="About how long each run takes.", min=0.5, max=60)] = 2.5,
+    pairs: Annotated[int | None, typer.Option(help="Instead: so many questions and answers.", min=1)] = None,
     output: OutputOption = Output.HUMAN,
 ) -> tuple[Any, int]:
     """Carry entries from one broker to another. Exit code 1: some were lost, twice or out of order."""
@@ -27,11 +31,31 @@ def bench(
     if unknown:
         fail(f"--kind {unknown[0]}: there are {', '.join(KINDS)}")
     kinds = tuple(kind or installed().kinds)
+    if pairs is not None:
+        return _questions_and_answers((kinds[0], kinds[-1]), pairs, output)
     work = brokers.measure(kinds, short=short, seconds=seconds)
     figures = list(tracked(work, brokers.count(kinds, short=short), "brokers, joined and beside"))
     if output is Output.HUMAN:
         _print(figures)
     return {"figures": figures}, VIOLATED if any(each.sound is False for each in figures) else HOLDS
+
+
+def _questions_and_answers(kinds: tuple[str, str], pairs: int, output: Output) -> tuple[Any, int]:
+    """From the first kind to the last."""
+    from isthmus.lab.brokers.causality import DELAYS, questions_and_answers
+
+    with TemporaryDirectory(prefix="isthmus-bench-") as directory:
+        found = asyncio.run(questions_and_answers(Path(directory), kinds, pairs))
+    if output is Output.HUMAN:
+        links = ", ".join(f"{delay} ms" for delay in DELAYS)
+        out.print(f"{kinds[0]} to {kinds[1]}, {pairs:,} questions and their answers, over links of {links}:")
+        out.print(f"  answers before their questions, joined: {found.overtaken:,}")
+        if found.overtaken_copied is not None:
+            copied, rate = found.overtaken_copied, found.overtaken_copied / pairs
+            out.print(f"  answers before their questions, copied by two scripts: {copied:,} ({rate:.1%})")
+        for difference in found.differences:
+            out.print(f"[red]{difference}[/red]")
+    return found, VIOLATED if found.overtaken or found.differences else HOLDS
 
 
 def _print(figures: list[Carried]) -> None:

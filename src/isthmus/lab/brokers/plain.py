@@ -80,8 +80,9 @@ class Client(Protocol):
 class RedisClient:
     """redis-py, asyncio."""
 
-    def __init__(self, server: Server, state: str = "", stream: str = STREAM) -> None:
+    def __init__(self, server: Server, state: str = "", stream: str = STREAM, port: int = 0) -> None:
         self._server = server
+        self._port = port or server.port
         self._stream = stream
         self._made: Any = None
 
@@ -99,7 +100,7 @@ class RedisClient:
 
             password = self._server.password or None
             once = Retry(NoBackoff(), 0)  # a write that is said again may be there twice
-            self._made = redis.asyncio.Redis(host=LOOPBACK, port=self._server.port, password=password, retry=once)
+            self._made = redis.asyncio.Redis(host=LOOPBACK, port=self._port, password=password, retry=once)
             # As lists of words: redis-py would make a dict of each entry, which takes longer than all the rest.
             self._made.set_response_callback("XREAD", lambda response, **_: response)
         return self._made
