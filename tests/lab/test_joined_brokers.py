@@ -80,6 +80,44 @@ def test_no_answer_overtakes_its_question_over_links_that_are_nothing_alike(tmp_
     assert outcome.overtaken_copied, "or this test shows nothing"
 
 
+def test_a_broker_and_an_embedded_group_are_joined_both_ways_over_several_links(tmp_path: Path) -> None:
+    """The group's processes are `isthmus run --lines`: what they are told on standard input, they send."""
+
+    async def test() -> None:
+        joins = [("madrid", "shop")]
+        async with JoinedBrokers(tmp_path, {"madrid": "valkey"}, joins=joins, embedded={"shop": 3}, links=3) as joined:
+            hosts = await joined.run_gateways()
+            shop = await joined.start("shop", "--lines")
+            madrid = joined["madrid"]
+            load = Load(madrid, 1000).begin()
+            for number in range(200):
+                shop.write(b"from-shop-%d" % number)
+            while len(madrid.of("shop")) < 100:
+                await madrid.look()
+                await asyncio.sleep(0.02)
+            await hosts["madrid"].kill()
+            await joined.start("madrid")
+            for number in range(200, 400):
+                shop.write(b"from-shop-%d" % number)
+            while len(madrid.of("shop")) < 400:
+                await madrid.look()
+                await asyncio.sleep(0.02)
+            written = await load.end()
+            heard: dict[bytes, list[int]] = {}
+            while sum(map(len, heard.values())) < 2 * written:
+                name = (await shop.read_line()).partition(b" ")[0]
+                if name.startswith(b"madrid/"):
+                    heard.setdefault(name.rpartition(b"/")[0], []).append(int(name.rpartition(b"/")[2]))
+            await joined.stop()
+            await madrid.look()
+            assert madrid.of("shop") == [b"from-shop-%d" % number for number in range(400)]
+            both = heard[b"madrid/orders"]
+            assert sorted(both) == sorted([*range(1, written + 1)] * 2), "once at each of the two processes"
+            assert holds(joined.audit())
+
+    run_with_children(test(), within=seconds(60))
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("kinds", [("valkey", "nats"), ("nats", "valkey"), ("postgres", "nats")])
 def test_no_answer_overtakes_its_question_between_kinds(tmp_path: Path, kinds: tuple[str, str]) -> None:

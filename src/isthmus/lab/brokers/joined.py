@@ -139,8 +139,9 @@ class Broker:
 class JoinedBrokers:
     """Brokers of these kinds, by name, in a chain or with the `joins` that are given.
 
-    With a `line`, links dial emulated ones. `tables` are more lines for the tables of systems, by name; `servers` are
-    made already. `trace`: whether gateways write one.
+    `embedded` are groups of two processes that are joined to them, each with so many gateways. With a `line`, links
+    dial emulated ones. `tables` are more lines for the tables of systems, by name; `servers` are made already. `trace`:
+    whether gateways write one.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class JoinedBrokers:
         line: LinkQuality | None = None,
         tables: Mapping[str, str] | None = None,
         servers: Mapping[str, Server] | None = None,
+        embedded: Mapping[str, int] | None = None,
         trace: bool = True,
         run: str = "joined",
     ) -> None:
@@ -165,6 +167,7 @@ class JoinedBrokers:
         self.hosts: list[Host] = []
         self.brokers: dict[str, Broker] = {}
         self._kinds = dict(kinds)
+        self._embedded = dict(embedded or {})
         self._links = links
         self._line = line
         self._tables = dict(tables or {})
@@ -216,6 +219,11 @@ class JoinedBrokers:
             text += f'[systems.{name}]\nkind = "{broker.kind.provider}"\nurl = "{broker.server.url}"\n'
             text += f'stream = "{STREAM}"\ngateways = 1\nlink-address = [{listen}]\n'
             text += f"{broker.kind.table}{self._tables.get(name, '')}\n"
+        for name, gateways in self._embedded.items():
+            own, links = self._ports.take(gateways + 2), self._ports.take(gateways)
+            addresses[name] = links
+            text += f'[systems.{name}]\nkind = "embedded"\norder = "causal"\nprocesses = ["p1", "p2"]\n'
+            text += f'gateways = {gateways}\naddress = "{LOOPBACK}:{own}"\nlink-address = "{LOOPBACK}:{links}"\n\n'
         for near, far in self.joins:
             text += f'[[joins]]\nbetween = ["{near}", "{far}"]\norder = "causal"\nlinks = {self._links}\n'
             if self._line is not None:
