@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -117,9 +117,11 @@ class Broker:
                 return
 
     async def look_again(self) -> None:
-        """Read everything from the beginning."""
+        """Read everything from the beginning: as much as the broker says that there is."""
         self.seen, self._after = [], None
-        await self.look()
+        give_up = time.monotonic() + WAIT
+        while len(self.seen) < await self.client.count() and time.monotonic() < give_up:
+            await self.look()
 
     def own(self) -> list[bytes]:
         return [each.body for each in self.seen if not each.origin]
@@ -319,8 +321,9 @@ class JoinedBrokers:
                 if lost:
                     found.append(f"{name} lacks {len(lost)} of {len(there)} of {other}, such as {min(lost)!r}")
                 elif here != there and not twice:
-                    at = next(index for index, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1])
-                    found.append(f"{name} has entry {at} of {other} out of order: {here[at]!r}")
+                    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(here, there, strict=False)))
+                    what = "out of order" if same < len(there) else f"which {other} does not have"
+                    found.append(f"{name} has entry {same} of {other} {what}: {here[same]!r}")
         return found
 
 
