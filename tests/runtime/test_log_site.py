@@ -20,8 +20,10 @@ from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.driver import Options
 from isthmus.runtime.log.interface import Entry, LogProblem
 from isthmus.runtime.log.site import LogSite
+from isthmus.simulator.run import promised_by
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 LOG = '[systems.{name}]\nkind = "redis"\nurl = "redis://{name}"\nstream = "orders"\ngateways = 1\n{more}'
@@ -366,7 +368,9 @@ def test_the_trace_of_logs_goes_on_through_kills_and_holds(tmp_path: Path) -> No
     assert not trace.quarantined
     for name in "ab":
         log = next(log for log in trace.logs.values() if log.events[0].system == name and log.role == "app")
-        assert [event.index for event in log.events] == list(range(302))
+        assert [event.index for event in log.events] == list(range(452))
         assert [log.events[0].event, log.events[-1].event] == ["start", "end"]
         assert sum(event.event == "send" for event in log.events) == 150
-        assert sum(event.event == "deliver" for event in log.events) == 150
+        assert sum(event.event == "deliver" for event in log.events) == 300, "its own as well"
+    report = judge(trace.events(), promised_by("causal", views=False))
+    assert {verdict.verdict for verdict in report.verdicts} == {"holds"}

@@ -96,6 +96,7 @@ def test_the_example_of_the_contract_is_taken() -> None:
         ),
         ('stream = "orders"', 'stream = "orders"\nbody-field = 3', "systems.valencia.body-field", "must be"),
         ("redis://127", "http://127", "systems.valencia.url", "no address of a redis broker"),
+        ("gateways = 2", 'gateways = 2\nkey-column = "k"', "systems.valencia.key-column", "only postgres has"),
         ("redis://127", "redis://me:secret@127", "systems.valencia.url", "has a password in it"),
         ("gateways = 2", 'gateways = 2\nprocesses = ["p"]', "systems.valencia.processes", "the log is the one process"),
         (
@@ -155,6 +156,14 @@ def test_several_streams_of_a_broker_keep_fifo_order_and_no_more() -> None:
     (problem,) = refused(changed('kind = "redis"', 'kind = "redis"\norder = "causal"', several))
     assert problem.key == "systems.valencia.order"
     assert problem.reason.startswith("each of several streams has an order of its own")
+
+
+def test_several_tables_of_postgres_keep_one_order() -> None:
+    several = changed('stream = "orders"', 'streams = ["orders", "returns"]\nbody-column = "words"', BROKER)
+    topology = parse(several.replace("redis", "postgres"), "t.toml")
+    assert [each for each in check(topology) if each.kind == "error"] == []
+    assert topology.system("valencia").order == "total"
+    assert topology.system("valencia").processes == ("orders", "returns")
 
 
 def test_the_example_of_the_contract_as_printed_is_taken_with_a_warning() -> None:

@@ -26,7 +26,7 @@ async def in_order(room: Room) -> None:
     log, _ = await room.hold(settings)
     done = 0
     for count in (1, 2, 100, 1, 1000, 37):
-        await log.append(foreign(done + 1, done + count), b"%d" % (done + count), b"%d" % done if done else b"")
+        await room.append(log, foreign(done + 1, done + count), b"%d" % (done + count), b"%d" % done if done else b"")
         done += count
         expect((await log.state()).record == b"%d" % done, "the record is not what was appended with the entries")
     seen = await room.trial.contents(settings)
@@ -71,7 +71,7 @@ async def many_at_once(room: Room) -> None:
     """As much as the driver ever appends at once: 4,096 small entries, and 1 MiB of larger ones."""
     settings = await room.fresh()
     log, _ = await room.hold(settings)
-    await log.append(foreign(1, 4096), b"1", b"")
+    await room.append(log, foreign(1, 4096), b"1", b"")
     await log.append(foreign(4097, 4112, 65_000), b"2", b"1")
     expect_once_in_order(await room.trial.contents(settings), 4112)
 

@@ -52,6 +52,7 @@ from isthmus.adapters.redis.wire import (
 )
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import (
+    BEGINNING,
     Entry,
     LogProblem,
     LogSettings,
@@ -272,7 +273,7 @@ class RedisLog:
     async def state(self) -> State:
         return _state(await self._call("rest", "HMGET", self._state, "token", "record", "checkpoint"))
 
-    async def note(self, checkpoint: bytes) -> None:
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         self._held(await self._run(NOTE, [self._state], self._owner, checkpoint))
 
     def _held(self, reply: int) -> None:

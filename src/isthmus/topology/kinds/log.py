@@ -31,10 +31,13 @@ _SCHEMES = {
 _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
-_OWN = {"body-field": "redis"}
+_COLUMNS = ("body-column", "key-column", "subject-column", "time-column", "headers-column")
+_OWN = {"body-field": "redis", **dict.fromkeys(_COLUMNS, "postgres")}
 """Keys that only one kind of broker has a use for."""
 _OPTIONS = ("default-subject", *_SECRETS, *_FILES, *_OWN)
 _KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", *_OPTIONS)
+_ONE_ORDER = ("postgres",)
+"""Brokers that keep one order over all streams of a log."""
 _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
 MOST_STREAMS = 64
 
@@ -64,13 +67,14 @@ def _read(table: Table, system: System) -> System:
     )
     order = system.order
     addresses = read_addresses(table, "link-address")
-    if len(streams) > 1 and order != "fifo" and "order" in table.entries:
+    apart = len(streams) > 1 and system.provider not in _ONE_ORDER
+    if apart and order != "fifo" and "order" in table.entries:
         reason = "each of several streams has an order of its own, and none is kept between them"
         table.refuse("order", reason, 'write order = "fifo", or use one stream')
     return replace(
         system,
         table=own,
-        order="fifo" if len(streams) > 1 else order,
+        order="fifo" if apart else order,
         processes=names,
         gateways=system.gateways and ("g1",),
         acts_alone=True,
