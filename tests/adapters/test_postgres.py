@@ -474,6 +474,26 @@ def test_what_a_client_wrote_into_our_columns_is_read_without_harm(tables: Table
     tables.run(test())
 
 
+def test_a_row_from_before_our_columns_were_there_is_a_row_like_others(tables: Tables) -> None:
+    table = f"public.{tables.name}"
+    name = name_of(tables.name)
+    tables.plain.execute(f"CREATE TABLE {table} (body text)")
+    tables.plain.execute(f"CREATE PUBLICATION {name} FOR TABLE {table} WITH (publish = 'insert')")
+    tables.plain.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+    tables.plain.execute(f"INSERT INTO {table} VALUES ('before')")
+    for column in OURS.split(", "):
+        tables.plain.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+    tables.plain.execute(f"INSERT INTO {table} VALUES ('after')")
+
+    async def test() -> None:
+        log = tables.log(table)
+        await log.open()
+        found, _ = await read(log, 2, await log.find("start"))
+        assert [(entry.content.body, entry.origin) for entry in found] == [(b"before", ""), (b"after", "")]
+
+    tables.run(test())
+
+
 @pytest.mark.parametrize(
     ("columns", "header", "value", "reason"),
     [
