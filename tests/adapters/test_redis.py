@@ -418,6 +418,21 @@ def test_a_replica_is_unavailable_until_it_is_the_primary(tmp_path: Path) -> Non
         run(work)
 
 
+def test_an_append_that_fails_in_the_middle_is_taken_back(valkey: ValkeyServer, plain: Any) -> None:
+    plain.xadd("orders", {"body": "the last id but one"}, id=f"{2**64 - 1}-{2**64 - 2}")
+
+    async def work() -> None:
+        async with opened(at(valkey)) as log:
+            await log.claim("me", 60)
+            two = [Entry(Content(b"%d" % seq), "far/p", seq, "far") for seq in (1, 2)]
+            with pytest.raises(LogProblem, match="exhausted"):
+                await log.append(two, b"2", b"")
+            assert (await log.state()).record == b""
+
+    run(work)
+    assert [fields[b"body"] for _, fields in plain.xrange("orders")] == [b"the last id but one"]
+
+
 def test_a_server_that_forgets_its_scripts_is_told_again(valkey: ValkeyServer, plain: Any) -> None:
     async def work() -> None:
         async with opened(at(valkey)) as log:
@@ -764,6 +779,24 @@ def test_several_streams_are_parts_each_in_its_order(valkey: ValkeyServer, plain
             plain.xtrim("s1", maxlen=0, approximate=False)
             with pytest.raises(Trimmed, match="stream s1"):
                 await read_all(log, after)
+
+    run(work)
+
+
+def test_a_stream_with_much_in_it_does_not_keep_the_others_waiting(valkey: ValkeyServer, plain: Any) -> None:
+    for _ in range(50):
+        plain.xadd("s0", {"body": b"." * 1000})
+    for stream in ("s1", "s2"):
+        plain.xadd(stream, {"body": "small"})
+
+    async def work() -> None:
+        async with opened(at(valkey, "s0", "s1", "s2")) as log:
+            seen: set[int] = set()
+            after = BEGINNING
+            for _ in range(3):
+                some, after = await log.read(after, 1000, 1500)
+                seen |= {entry.part for entry in some}
+            assert seen == {0, 1, 2}
 
     run(work)
 

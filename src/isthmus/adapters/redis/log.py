@@ -101,6 +101,7 @@ class RedisLog:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._moved: tuple[str, int] | None = None
         self._slice = _FIRST_SLICE
+        self._first = -1
         self._largest = _LARGEST
         self._flush = ""
         self._waits = False
@@ -335,7 +336,11 @@ class RedisLog:
         behind: dict[str, Place] = {}
         received = self._connections["reading"].received
         room = size if received > size else received
-        for part, (name, stream, some) in enumerate(zip(self._names, facts, found, strict=True)):
+        # Each time another stream comes first, or one that never ends would leave no room for the others.
+        self._first += 1
+        for turn in range(len(self._names)):
+            part = (self._first + turn) % len(self._names)
+            name, stream, some = self._names[part], facts[part], found[part]
             place = places.get(name)
             if place is None:
                 place = start_of(stream)

@@ -15,8 +15,8 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Segment, join
 from isthmus.runtime.log.content import NOTHING, Content
-from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, Unavailable
-from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
+from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany
+from isthmus.runtime.log.ledger import Record, decode, encode, named, numbered, numbers_of
 from isthmus.runtime.log.place import LogPlace
 from isthmus.topology.kinds.log import OnRefusal
 
@@ -41,7 +41,8 @@ class Appending:
     """What waits to be appended, and the record as the broker has it. `accepted` is the record with what is under way.
 
     `missing` are the numbers that were parked and that reading may still come by; `skips` are the systems of which some
-    messages were not to be appended, so that their numbers may have gaps in the log.
+    messages were not to be appended, so that their numbers may have gaps in the log; `retried` are messages that were
+    parked and appended later, and that no checkpoint has behind it yet.
     """
 
     def __init__(self, place: LogPlace, log: Log, state: State, on_refusal: OnRefusal, patiently: Patiently) -> None:
@@ -54,11 +55,12 @@ class Appending:
         record = decode(state.record, Record, place.system.name) if state.record else Record()
         self.marks = numbered(record.marks, place.names)
         self.accepted = self.marks.copy()
-        parked = [(id_of(name, place.names), seq) for name, seq in record.parked]
-        self.missing = {(origin, seq) for origin, seq in parked if origin is not None}
+        self.missing = numbers_of(record.parked, place.names)
         self.skips = set(record.skips)
+        self.retried = numbers_of(record.retried, place.names)
         self._waiting: deque[Segment] = deque()
         self.bytes_waiting = 0
+        self._most = MOST_MESSAGES
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -79,8 +81,10 @@ class Appending:
         left = messages
         while left:
             try:
-                await self._write(left, aside)
-                break
+                await self._write(left[: self._most], aside)
+                left = left[self._most :]
+            except TooMany as too_many:
+                self._most = too_many.most
             except Refused as refused:
                 await self._write(left[: refused.index], aside)
                 await self._park(left[refused.index], refused.reason)
@@ -88,12 +92,28 @@ class Appending:
                 left = left[refused.index + 1 :]
         return Done(join(segments), aside)
 
+    async def retry(self, origin: ProcessId, entry: Entry) -> None:
+        """Append an entry that was parked, and say so in the record. Raises `Refused` if it is refused again."""
+        system = self._place.names.name(origin).system
+        passing = self._place.passing(system)
+        content = entry.content if passing is None else passing(entry.content)
+        if content is None:
+            raise Refused(0, f"joins.of does not let it pass into {self._place.system.name}")
+        message = origin, entry.seq
+        self.retried.add(message)
+        try:
+            again = Entry(content, entry.origin, entry.seq, self._place.paths[system], entry.part)
+            await self._surely(self.marks, self._log.append, [again])
+        except Refused:
+            self.retried.discard(message)
+            raise
+
     def _next(self) -> list[Segment]:
         taken: list[Segment] = []
         messages = size = 0
-        while self._waiting and messages < MOST_MESSAGES and size < MOST_BYTES:
+        while self._waiting and messages < self._most and size < MOST_BYTES:
             segment = self._waiting.popleft()
-            fitting = segment.fitting(MOST_MESSAGES - messages, MOST_BYTES - size, MOST_BYTES)
+            fitting = segment.fitting(self._most - messages, MOST_BYTES - size, MOST_BYTES)
             segment, rest = segment.cut(max(1, fitting))
             if rest:
                 self._waiting.appendleft(rest)
@@ -170,21 +190,26 @@ class Appending:
                 marks=named(after.counted(), names),
                 parked=named(sorted(self.missing), names),
                 skips=sorted(self.skips),
+                retried=named(sorted(self.retried), names),
             )
         )
-        while True:
-            try:
-                await write(*what, record, self._written)
-                break
-            except Unavailable:
-                state: State = await self._patiently(self._log.state)
+        unknown = False
+
+        async def attempt() -> None:
+            nonlocal unknown
+            if unknown:
+                state: State = await self._log.state()
                 if state.token != self._token:
-                    raise Superseded from None
+                    raise Superseded
                 if state.record == record:
-                    break
+                    return
                 if state.record != self._written:
                     raise LogProblem(
                         f"{self._place.system.name}: the broker's import record is neither what it was nor what we "
                         "wrote: it has been changed or set back. Start again, which reads it anew."
-                    ) from None
+                    )
+            unknown = True
+            await write(*what, record, self._written)
+
+        await self._patiently(attempt)
         self._written = record
