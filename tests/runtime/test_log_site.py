@@ -293,7 +293,7 @@ def test_the_trace_of_logs_goes_on_through_kills_and_holds(tmp_path: Path) -> No
     assert not trace.quarantined
     for name in "ab":
         log = next(log for log in trace.logs.values() if log.events[0].system == name and log.role == "app")
-        assert [event.index for event in log.events] == list(range(302))
+        assert [event.index for event in log.events] == list(range(452))
         assert [log.events[0].event, log.events[-1].event] == ["start", "end"]
         assert sum(event.event == "send" for event in log.events) == 150
-        assert sum(event.event == "deliver" for event in log.events) == 150
+        assert sum(event.event == "deliver" for event in log.events) == 300
