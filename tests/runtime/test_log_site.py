@@ -15,6 +15,8 @@ from log_sites import logs
 from isthmus.core.ids import LIFE
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import Entry, LogProblem
+from isthmus.simulator.run import promised_by
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 
@@ -296,4 +298,6 @@ def test_the_trace_of_logs_goes_on_through_kills_and_holds(tmp_path: Path) -> No
         assert [event.index for event in log.events] == list(range(452))
         assert [log.events[0].event, log.events[-1].event] == ["start", "end"]
         assert sum(event.event == "send" for event in log.events) == 150
-        assert sum(event.event == "deliver" for event in log.events) == 300
+        assert sum(event.event == "deliver" for event in log.events) == 300, "its own as well"
+    report = judge(trace.events(), promised_by("causal", views=False))
+    assert {verdict.verdict for verdict in report.verdicts} == {"holds"}

@@ -157,7 +157,7 @@ class MemoryLog:
         self._answer()
         self.broker.parked = [each for each in self.broker.parked if f"{each[0].origin}-{each[0].seq}" != id]
 
-    async def note(self, checkpoint: bytes) -> None:
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         self._check()
         self.broker.state = self.broker.state._replace(checkpoint=checkpoint)
 

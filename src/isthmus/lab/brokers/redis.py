@@ -26,9 +26,15 @@ class RedisServer(Server):
     kind: ClassVar[str] = "redis"
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str] = DURABLE, *, password: str = "", tls: bool = False
+        self,
+        directory: Path,
+        settings: Mapping[str, str] = DURABLE,
+        *,
+        password: str = "",
+        tls: bool = False,
+        ports: int = 1,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, ports)
         self.settings = dict(settings)
         self.password = password
         self.tls = tls

@@ -1,9 +1,8 @@
-"""The trace of a log: what its clients wrote is what it sent, and all that stands in it is what it delivered.
+"""The trace of a log: what its clients wrote is what it sent and delivered at once, what we brought in it delivered.
 
-Every entry is one `deliver` row, in the order of the log; one of its own has a `send` row before that. The last row of
-each read says in its note how many entries are behind it, so a gateway that reads again what its predecessor had read
-knows which rows are in the file already, and goes on behind them. It needs the file for that: gateways on several
-machines write to one directory that they share, or only one of them writes a trace.
+An entry of its own is two rows, any other is one, in the order of the log. So a gateway that reads again what its
+predecessor had read knows from the marks which rows are in the file already, and goes on behind them. It needs the
+file for that: gateways on several machines write to one directory that they share, or only one of them writes a trace.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from time import time_ns
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,43 +26,15 @@ from isthmus.trace.writer import JsonlSink, ProcessLog, log_path
 
 log = logging.getLogger(__name__)
 
-_TAIL = 1 << 20
-"""Bytes at the end of a file that nearly always hold what was written last."""
-_BEHIND = "behind "
-
-_decoder = msgspec.json.Decoder(Event)
-
-AnyRow = TypeVar("AnyRow", bound=Event)
-
-
-def last_rows(descriptor: int, decoder: msgspec.json.Decoder[AnyRow], mark: str) -> tuple[list[AnyRow], int, int]:
-    """The rows at the end of a file, newest first, down to the one whose note begins with `mark`; all, if none does.
-
-    With the size of the file without its torn last line, which nobody has read, and that of the newest row.
-    """
-    size = os.lseek(descriptor, 0, os.SEEK_END)
-    tail = _TAIL
-    while True:
-        start = max(0, size - tail)
-        data = os.pread(descriptor, size - start, start)
-        whole = data.rfind(b"\n") + 1
-        lines = data[:whole].splitlines(keepends=True)[1 if start else 0 :]
-        rows: list[AnyRow] = []
-        for line in reversed(lines):
-            rows.append(decoder.decode(line))
-            if (rows[-1].note or "").startswith(mark):
-                break
-        if not start or (rows and (rows[-1].note or "").startswith(mark)):
-            return rows, start + whole, len(lines[-1]) if lines else 0
-        tail *= 4
+_TAIL = 64 << 10
+"""Bytes at the end of a file that surely hold a whole row."""
 
 
 class _Written(NamedTuple):
-    """What a file holds: rows up to this index, so many entries, and of its last messages those only sent so far."""
+    """What a file holds: rows up to this index, the first of them behind as many as the log had before."""
 
-    next_index: int
-    entries: int
-    pending: list[Event]
+    next_index: int = 0
+    behind: int = 0
 
 
 class LogHistory:
@@ -74,11 +45,10 @@ class LogHistory:
         self._place = place
         self._logs: dict[ProcessId, ProcessLog] = {}
         self._skip: dict[ProcessId, int] = {}
-        self._entries: dict[ProcessId, int] = {}
         self._lost = False
         before = dict.fromkeys(self._own, 0)
         for origin, seq in reading.marks.counted():
-            before[self._stream_of(origin)] += seq
+            before[self._stream_of(origin)] += seq * self._rows_of(origin)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for own in self._own:
@@ -91,23 +61,14 @@ class LogHistory:
         written = _look_at(path)
         history = ProcessLog(JsonlSink(path, fsync=fsync), run, name.system, name.process, "app", self._place.names)
         self._logs[own] = history
-        self._entries[own] = before
         if written is None:
-            history.event(
-                "join" if before or own != slot_of(own) else "start", time_ns(), note=f"{_BEHIND}{before} entries"
-            )
+            history.event("join" if before or own != slot_of(own) else "start", time_ns(), note=f"behind {before} rows")
             history.flush()
-            return
-        history.next_index = written.next_index
-        self._skip[own] = written.entries - before
-        for row in written.pending:
-            self._delivered_too(history, own, row)
-
-    def _delivered_too(self, history: ProcessLog, own: ProcessId, row: Event) -> None:
-        """Write what whoever was killed had no time for: what was sent stands in the log, and was delivered so."""
-        assert row.origin_seq is not None
-        message = Segment.pack([(own, row.origin_seq, bytes(row.payload_bytes or 0))])
-        history.messages("deliver", time_ns(), message, 0)
+        else:
+            known = written.behind + written.next_index - 1 - before
+            # Rows that never got to the disk leave a gap, which readers report.
+            history.next_index = written.next_index - min(known, 0)
+            self._skip[own] = max(known, 0)
 
     def _stream_of(self, origin: ProcessId) -> ProcessId:
         """Our stream that entries of this origin are in."""
@@ -115,26 +76,33 @@ class LogHistory:
             return self._own[self._place.parts.index(slot_of(origin))]
         return self._own[self._place.part_for(origin)]
 
+    def _rows_of(self, origin: ProcessId) -> int:
+        return 2 if slot_of(origin) in self._place.parts else 1
+
     def read(self, segment: Segment) -> None:
         """These entries were read, in this order."""
+        now = time_ns()
         for part in segment.along(self._stream_of):
-            own = self._stream_of(next(iter(part.marks)))
-            known = min(max(0, self._skip.get(own, 0)), part.messages)
-            if known:
-                self._skip[own] -= known
-            self._entries[own] += part.messages
-            self._write(own, part.cut(known)[1])
+            history = self._logs[self._stream_of(next(iter(part.marks)))]
+            for stretch in part.along(self._rows_of):
+                self._or_give_up(self._add, history, now, stretch)
 
-    def _write(self, own: ProcessId, new: Segment) -> None:
-        now, history = time_ns(), self._logs[own]
-        stretches = new.along(lambda origin: origin in self._logs)
-        for stretch in stretches:
-            if next(iter(stretch.marks)) in self._logs:
-                self._or_give_up(history.messages, "send", now, stretch, 0)
-            others, last = stretch.cut(stretch.messages - (stretch is stretches[-1]))
-            note = f"{_BEHIND}{self._entries[own]} entries"
-            self._or_give_up(history.messages, "deliver", now, others, 0)
-            self._or_give_up(history.messages, "deliver", now, last, 0, None, note)
+    def _add(self, history: ProcessLog, now: int, stretch: Segment) -> None:
+        """The rows of these entries, which are all of the log's own or all from elsewhere, but for those known."""
+        rows = self._rows_of(next(iter(stretch.marks)))
+        own = self._stream_of(next(iter(stretch.marks)))
+        known = min(self._skip.get(own, 0), rows * stretch.messages)
+        if known > 0:
+            self._skip[own] -= known
+            torn = known % rows  # its second row was not written
+            stretch = stretch.cut(known // rows)[1]
+            if torn:
+                first, stretch = stretch.cut(1)
+                history.messages("deliver", now, first, 0)
+        if rows == 1:
+            history.messages("deliver", now, stretch, 0)
+        else:
+            history.messages("send", now, stretch, 0, then="deliver")
 
     def flush(self) -> None:
         for history in self._logs.values():
@@ -157,23 +125,22 @@ class LogHistory:
 
 
 def _look_at(path: Path) -> _Written | None:
-    """What is in a file that another gateway wrote, once a torn last line and an `end` are cut off; None: nothing."""
+    """What is in a file that another gateway wrote, once a torn last line and an `end` are cut off; None: no file."""
     if not path.exists():
         return None
     with path.open("r+b") as file:
-        rows, size, last = last_rows(file.fileno(), _decoder, _BEHIND)
-        if rows and rows[0].event == "end":
-            rows, size = rows[1:], size - last
-        file.truncate(size)
-    if not rows:
-        return None
-    noted = rows[-1]
-    entries = int((noted.note or "").removeprefix(_BEHIND).split()[0])
-    delivered = {(row.origin_system, row.origin_process, row.origin_seq) for row in rows if row.event == "deliver"}
-    pending = [
-        row
-        for row in reversed(rows[:-1])
-        if row.event == "send" and (row.origin_system, row.origin_process, row.origin_seq) not in delivered
-    ]
-    news = sum(row.event == "deliver" for row in rows[:-1])
-    return _Written(rows[0].index + 1, entries + news + len(pending), pending)
+        first = msgspec.json.decode(file.readline() or b"null", type=Event | None)
+        if first is None:
+            return None
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - _TAIL))
+        tail = file.read()
+        whole = tail.rfind(b"\n") + 1
+        lines = tail[:whole].splitlines(keepends=True)
+        last = msgspec.json.decode(lines[-1], type=Event)
+        if last.event == "end":
+            whole -= len(lines[-1])
+            last = msgspec.json.decode(lines[-2], type=Event)
+        file.truncate(start + whole)
+        behind = int((first.note or "behind 0").split()[1])
+        return _Written(last.index + 1, behind)

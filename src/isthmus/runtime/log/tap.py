@@ -25,7 +25,6 @@ from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened
 from isthmus.runtime.log.content import NOTHING, Content
 from isthmus.runtime.log.driver import Patience
-from isthmus.runtime.log.history import last_rows
 from isthmus.runtime.log.interface import LogProblem, Slice, State, Trimmed
 from isthmus.runtime.log.ledger import Checkpoint, Record, decode, encode, numbered, numbers_of
 from isthmus.runtime.log.outside import Outside
@@ -42,6 +41,8 @@ LONGEST_LINE = 1 << 20
 """Of a trace. What says more is a row without it."""
 _SLICE_ENTRIES, _SLICE_BYTES = 2048, 1 << 20
 _MOST_PARKED = 1_000_000
+_TAIL = 4 << 20
+"""Bytes at the end of a file that nearly always hold what was read last."""
 _AT = "at "
 
 
@@ -53,6 +54,27 @@ class Row(Event, frozen=True, gc=False, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Row)
+
+
+def last_rows(descriptor: int) -> tuple[list[Row], int]:
+    """The rows at the end of a file, newest first, down to one that says where reading stood; all, if none does.
+
+    With the size of the file without its torn last line, which nobody has read.
+    """
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    tail = _TAIL
+    while True:
+        start = max(0, size - tail)
+        data = os.pread(descriptor, size - start, start)
+        whole = data.rfind(b"\n") + 1
+        rows: list[Row] = []
+        for line in reversed(data[:whole].splitlines()[1 if start else 0 :]):
+            rows.append(_decoder.decode(line))
+            if (rows[-1].note or "").startswith(_AT):
+                return rows, start + whole
+        if not start:
+            return rows, whole
+        tail *= 4
 
 
 class TapFile:
@@ -81,7 +103,7 @@ class TapFile:
     def _look(self) -> None:
         """Find the last note and what follows it; cut off a torn last line, which nobody has read."""
         try:
-            rows, size, _ = last_rows(self._descriptor, _decoder, _AT)
+            rows, size = last_rows(self._descriptor)
         except msgspec.MsgspecError as error:
             raise RuntimeProblem(
                 f"{self.path}: a row near its end cannot be read ({error}), so nobody knows where the tap stood. "

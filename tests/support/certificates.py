@@ -1,8 +1,9 @@
-"""Certificates for the tests of links, made when they run: good ones, expired ones, and those of other authorities."""
+"""Certificates for tests, made when they run: good ones, expired ones, and those of other authorities."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ class Authority:
         *,
         uri: str | None = None,
         host: str | None = None,
+        address: str | None = None,
         expired: bool = False,
         password: bytes | None = None,
     ) -> Files:
@@ -63,6 +65,8 @@ class Authority:
             names.append(x509.UniformResourceIdentifier(uri))
         if host is not None:
             names.append(x509.DNSName(host))
+        if address is not None:
+            names.append(x509.IPAddress(ip_address(address)))
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
