@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cli_support import COMMAND, ENVIRONMENT, call
 from patience import seconds
 
+from isthmus.lab.brokers.nats import NatsServer
 from isthmus.lab.brokers.redis import ValkeyServer
 from isthmus.lab.harness.os_process import Ports
 from isthmus.runtime.transport.address import LOOPBACK
@@ -28,7 +30,7 @@ PAIRS = 3000
 class RedisSide:
     """A Valkey of its own with a stream, written and read by redis-py."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, state: str) -> None:
         import redis
 
         self.server = ValkeyServer(directory).start()
@@ -53,6 +55,71 @@ class RedisSide:
         return [fields[b"body"] for _, fields in self.client.xrange("orders")]
 
     def stop(self) -> None:
+        self.server.stop()
+
+
+class NatsSide:
+    """A NATS server of its own with a stream, written and read by nats-py."""
+
+    SUBJECT = "orders.new"
+
+    def __init__(self, directory: Path, state: str) -> None:
+        self.server = NatsServer(directory).start()
+        self.keys = f'kind = "nats"\nurl = "{self.server.url}"\nstream = "ORDERS"\ndefault-subject = "orders.in"\n'
+        self._loop = asyncio.new_event_loop()
+        self._do(self._open(f"isthmus.record.{state}"))
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(work)
+
+    async def _open(self, record: str) -> None:
+        import nats
+
+        self._client = await nats.connect(self.server.url)
+        settings = {"name": "ORDERS", "subjects": ["orders.>", record], "allow_atomic": True}
+        answer = await self._client.request("$JS.API.STREAM.CREATE.ORDERS", json.dumps(settings).encode(), timeout=10)
+        assert "error" not in json.loads(answer.data), answer.data
+        self._stream = self._client.jetstream(timeout=30)
+        self._reader = await self._consumer()
+
+    async def _consumer(self) -> Any:
+        from nats.js.api import AckPolicy, ConsumerConfig
+
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=600)
+        return await self._stream.pull_subscribe("orders.>", stream="ORDERS", config=config)
+
+    def write(self, *bodies: bytes) -> None:
+        async def publish() -> None:
+            for body in bodies:
+                await self._stream.publish(self.SUBJECT, body)
+
+        self._do(publish())
+
+    async def _fetch(self, reader: Any, within: float) -> list[bytes]:
+        import nats.errors
+
+        try:
+            return [message.data for message in await reader.fetch(500, timeout=within)]
+        except nats.errors.TimeoutError:
+            return []
+
+    def new(self) -> list[bytes]:
+        return list(self._do(self._fetch(self._reader, 0.1)))
+
+    def everything(self) -> list[bytes]:
+        async def read() -> list[bytes]:
+            reader = await self._consumer()
+            found: list[bytes] = []
+            while some := await self._fetch(reader, 1):
+                found += some
+            await reader.unsubscribe()
+            return found
+
+        return list(self._do(read()))
+
+    def stop(self) -> None:
+        self._do(self._client.close())
+        self._loop.close()
         self.server.stop()
 
 
@@ -118,11 +185,11 @@ def until(condition: Callable[[], bool], words: Callable[[], str]) -> None:
 
 @pytest.mark.real
 @pytest.mark.timeout(seconds(400))
-@pytest.mark.parametrize("kinds", [(RedisSide, RedisSide)], ids=["redis-redis"])
+@pytest.mark.parametrize("kinds", [(RedisSide, RedisSide), (RedisSide, NatsSide)], ids=["redis-redis", "redis-nats"])
 def test_joined_streams_land_whole_and_in_order_through_kills(
     spark: SparkSession,
     tmp_path: Path,
-    kinds: tuple[type[RedisSide], type[RedisSide]],
+    kinds: tuple[type[RedisSide | NatsSide], ...],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,7 +202,7 @@ def test_joined_streams_land_whole_and_in_order_through_kills(
         stack.callback(ports.release)
         sides = {}
         for name, kind in zip(("madrid", "valencia"), kinds, strict=True):
-            sides[name] = kind(tmp_path / name)
+            sides[name] = kind(tmp_path / name, f"r-{name}")
             stack.callback(sides[name].stop)
         topology = tmp_path / "joined.toml"
         topology.write_text(
