@@ -6,7 +6,7 @@ import asyncio
 import random
 import shutil
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -474,6 +474,26 @@ def test_what_a_client_wrote_into_our_columns_is_read_without_harm(tables: Table
     tables.run(test())
 
 
+def test_a_row_from_before_our_columns_were_there_is_a_row_like_others(tables: Tables) -> None:
+    table = f"public.{tables.name}"
+    name = name_of(tables.name)
+    tables.plain.execute(f"CREATE TABLE {table} (body text)")
+    tables.plain.execute(f"CREATE PUBLICATION {name} FOR TABLE {table} WITH (publish = 'insert')")
+    tables.plain.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+    tables.plain.execute(f"INSERT INTO {table} VALUES ('before')")
+    for column in OURS.split(", "):
+        tables.plain.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+    tables.plain.execute(f"INSERT INTO {table} VALUES ('after')")
+
+    async def test() -> None:
+        log = tables.log(table)
+        await log.open()
+        found, _ = await read(log, 2, await log.find("start"))
+        assert [(entry.content.body, entry.origin) for entry in found] == [(b"before", ""), (b"after", "")]
+
+    tables.run(test())
+
+
 @pytest.mark.parametrize(
     ("columns", "header", "value", "reason"),
     [
@@ -548,6 +568,39 @@ def test_a_holder_that_was_stopped_inside_a_transaction_does_not_keep_its_succes
                 stopped.execute("COMMIT")
 
     tables.run(test())
+
+
+def test_what_comes_in_waits_while_somebody_has_locked_the_table_or_all_connections(tmp_path: Path) -> None:
+    with PostgresServer(tmp_path, settings=("max_connections=6", "superuser_reserved_connections=0")) as small:
+        tables = Tables(small, "locked")
+        table = tables.create()
+
+        async def test() -> None:
+            log = tables.log(table)
+            await log.open()
+            await log.claim("test", LEASE)
+            with tables.plain.transaction():
+                tables.plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+                with pytest.raises(Unavailable, match="lock timeout"):
+                    await log.append(foreign(b"1"), b"1", b"")
+            await log.append(foreign(b"1"), b"1", b"")
+            await log.close()
+            with ExitStack() as everything:
+                with suppress(psycopg.OperationalError):
+                    while True:
+                        everything.enter_context(small.connect())
+                with pytest.raises(Unavailable, match="too many clients"):
+                    await log.append(foreign(b"2", first=2), b"2", b"1")
+            while True:
+                with suppress(Unavailable):
+                    await log.append(foreign(b"2", first=2), b"2", b"1")
+                    break
+            assert tables.plain.execute(f"SELECT array_agg(isthmus_seq) FROM {table}").fetchone() == ([1, 2],)
+
+        try:
+            tables.run(test())
+        finally:
+            tables.plain.close()
 
 
 # What has to be set up ------------------------------------------------------------------------------------------------

@@ -245,6 +245,24 @@ def test_a_log_that_is_another_one_stops_the_join() -> None:
     run(test())
 
 
+def test_more_than_a_broker_stores_in_one_step_goes_there_in_parts_also_around_what_it_refuses() -> None:
+    async def test() -> None:
+        async with logs(more='on-refusal = "park"\n') as made:
+            a, b = made.brokers["a"], made.brokers["b"]
+            b.most = 30
+            b.refuses = lambda entry: "no" if entry.content.body in (b"45", b"46", b"199") else ""
+            for number in range(400):
+                a.write(body(number))
+            b.breaks = 2
+            made.start("a")
+            made.start("b")
+            await made.until(lambda: len(b.entries) == 397)
+            assert b.bodies() == [body(number) for number in range(400) if number not in (45, 46, 199)]
+            assert [entry.seq for entry, _ in b.parked] == [46, 47, 200]
+
+    run(test())
+
+
 @pytest.mark.parametrize("policy", ["stop", "park"])
 def test_a_message_that_the_far_broker_never_takes_is_parked_or_stops_the_join(policy: str) -> None:
     async def test() -> None:

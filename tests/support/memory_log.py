@@ -20,13 +20,17 @@ from isthmus.runtime.log.interface import (
     Slice,
     State,
     Superseded,
+    TooMany,
     Trimmed,
     Unavailable,
 )
 
 
 class MemoryBroker:
-    """The entries and the state. `away` refuses all calls, `breaks` the answers of so many appends that are done."""
+    """The entries and the state. `away` refuses all calls, `breaks` the answers of so many appends that are done.
+
+    An append takes `most` entries, if that is not 0.
+    """
 
     def __init__(self, parts: int = 1) -> None:
         self.entries: list[Entry] = []
@@ -39,6 +43,7 @@ class MemoryBroker:
         self.parked: list[tuple[Entry, str]] = []
         self.away = False
         self.breaks = 0
+        self.most = 0
         self.refuses: Callable[[Entry], str] = lambda entry: ""
         self.news = asyncio.Event()
 
@@ -132,6 +137,8 @@ class MemoryLog:
         broker = self.broker
         if broker.state.record != expected:
             raise Superseded
+        if 0 < broker.most < len(entries):
+            raise TooMany(broker.most)
         for index, entry in enumerate(entries):
             if reason := broker.refuses(entry):
                 raise Refused(index, reason)

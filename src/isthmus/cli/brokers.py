@@ -25,6 +25,11 @@ def broker_of(topology: Topology, name: str) -> System:
     return system
 
 
+def keeps_its_log(system: System) -> bool:
+    """Whether a log of this kind can be read from its beginning by whoever likes, and not from the last checkpoint."""
+    return system.provider != "postgres"
+
+
 def log_of(topology: Topology, system: System, run_name: str | None) -> Log:
     """Its log, not open yet, as the gateways of this run have it."""
     return make_log(settings_of(topology, system, run_name or Path(topology.file).stem))

@@ -32,14 +32,17 @@ def compare(
 
     It needs no gateway and no trace, writes nothing, and may run beside the join.
     """
+    from isthmus.cli.brokers import keeps_its_log
     from isthmus.core.ids import SECOND
     from isthmus.runtime.log.contents import BYTES_PER_ENTRY
     from isthmus.runtime.loop import run as run_loop
     from isthmus.topology.file import load
 
     loaded = load(topology)
-    there = [system.name for system in loaded.systems if system.acts_alone and loaded.is_joined(system.name)]
-    names = systems.split(",") if systems is not None else there
+    joined = [system for system in loaded.systems if system.acts_alone and loaded.is_joined(system.name)]
+    names = [system.name for system in joined if keeps_its_log(system)] if systems is None else systems.split(",")
+    if systems is None and (left := ", ".join(system.name for system in joined if not keeps_its_log(system))):
+        err.print(f"isthmus: {left}: left out, since its log is kept only from the last checkpoint on", markup=False)
     if len(set(names)) < 2:
         fail(f"{topology}: it takes two joined brokers to compare, and this is about {', '.join(names) or 'none'}")
     seconds = duration_of("--wait", wait) / SECOND
@@ -64,7 +67,7 @@ def compare(
 async def _compare(
     topology: Topology, names: list[str], run_name: str | None, wait: float, tell: Callable[[str, int], None]
 ) -> Comparison:
-    from isthmus.cli.brokers import broker_of, log_of
+    from isthmus.cli.brokers import broker_of, keeps_its_log, log_of
     from isthmus.runtime.log.compare import compare, far_flows
     from isthmus.runtime.log.contents import Contents
     from isthmus.runtime.log.outside import opened
@@ -72,6 +75,9 @@ async def _compare(
 
     run = run_name or Path(topology.file).stem
     places = {name: place_of(topology, broker_of(topology, name)) for name in dict.fromkeys(names)}
+    for name, place in places.items():
+        if not keeps_its_log(place.system):
+            fail(f"--systems: {name} keeps its log only from the last checkpoint on; look at its tables instead")
     async with AsyncExitStack() as stack:
         contents = []
         for place in places.values():

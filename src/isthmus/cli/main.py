@@ -27,6 +27,7 @@ COMMANDS = (
     Command("wan", "Study", "wan:wan", "Carry TCP connections over an emulated line that can be cut."),
     Command("compare", "Operate", "compare:compare", "Compare what joined brokers hold, entry by entry."),
     Command("parked", "Operate", "parked:app", "See messages that a broker refused; append them or give them up."),
+    Command("tap", "Operate", "tap:tap", "Read a broker as a consumer, and write the trace of that."),
     Command("audit", "Operate", "audit:audit", "Audit traces with Spark, complete ones or while they grow."),
     Command("measure", "Operate", "measure:measure", "Measure traces with Spark: latency, throughput, links."),
     Command("report", "Operate", "report:report", "Write a page about traces, with a diagram of each witness."),

@@ -19,11 +19,8 @@ MAX_HEADER = (64 << 10) - 1
 
 ORIGIN, SEQ, PATH = HEADER_ORIGIN.encode(), HEADER_SEQ.encode(), HEADER_PATH.encode()
 _OURS = frozenset(name.encode() for name in OUR_HEADERS)
-_BROUGHT_IN = re.compile(
-    rb"NATS/1\.0\r\n(?:Nats-Batch-[^\r\n]*\r\n)*+((?:[^\r\n]*\r\n)*?)"
-    rb"isthmus-origin: ([^\r\n]*)\r\nisthmus-seq: (\d{1,19})\r\n(?:isthmus-path: ([^\r\n]*)\r\n)?\r\n"
-)
-"""A header as we write it: costs about half of going line by line."""
+_OUR_FIRST, _OUR_LAST = b"\r\nisthmus-origin: ", b"isthmus-path: "
+_BATCH = b"NATS/1.0\r\nNats-Batch-Id:"
 _ORDERS = (b"nats-batch-", b"nats-expected-")
 """What only told the server how to store a message."""
 _SUBJECT = re.compile(r"[^\s\x00-\x1f\x7f.*>]+(\.[^\s\x00-\x1f\x7f.*>]+)*")
@@ -37,28 +34,34 @@ def _text(value: bytes) -> str:
 
 
 def entry_of(subject: bytes, header: bytes, body: bytes, milliseconds: int, part: int) -> Entry:
-    """This runs once per message."""
+    """This runs once per message, and is most of what reading costs; line by line it would cost twice as much."""
     origin = path = ""
     seq = 0
     headers: list[tuple[bytes, bytes]] = []
     if header:
-        ours = _BROUGHT_IN.fullmatch(header)
-        if ours is not None:
-            header, _origin, _seq, _path = ours.groups(b"")
-            origin, seq, path = _text(_origin), int(_seq), _text(_path)
-        if header:
-            for name, value in _pairs(header):
-                if name.lower() in _OURS:
-                    if ours is not None:
-                        continue
-                    if name == ORIGIN:
-                        origin = _text(value)
-                    elif name == PATH:
-                        path = _text(value)
-                    elif name == SEQ:
-                        seq = int(value) if value.isdigit() and len(value) <= _MOST_DIGITS else 0
-                elif not name[:14].lower().startswith(_ORDERS):
-                    headers.append((name, value))
+        lines = header
+        # Ours are the last lines, as we write them, and nearly always the only ones that are not the server's own.
+        at = header.rfind(_OUR_FIRST)
+        ours = header[at + len(_OUR_FIRST) :].split(b"\r\n") if at >= 0 else ()
+        if 4 <= len(ours) <= 5 and ours[1][:13] == b"isthmus-seq: " and (len(ours) == 4 or ours[2][:14] == _OUR_LAST):
+            number = ours[1][13:]
+            if number.isdigit() and len(number) <= _MOST_DIGITS and not ours[-1] and not ours[-2]:
+                origin, seq, path = _text(ours[0]), int(number), _text(ours[2][14:])
+                lines = header[: at + 2]
+                if lines[:24] == _BATCH and lines.count(b"\r\n") == 3 and b"\r\nNats-Batch-Sequence:" in lines:
+                    lines = b""
+        for name, value in _pairs(lines) if lines else ():
+            if name.lower() in _OURS:
+                if lines is not header:
+                    continue
+                if name == ORIGIN:
+                    origin = _text(value)
+                elif name == PATH:
+                    path = _text(value)
+                elif name == SEQ:
+                    seq = int(value) if value.isdigit() and len(value) <= _MOST_DIGITS else 0
+            elif not name[:14].lower().startswith(_ORDERS):
+                headers.append((name, value))
     return Entry(Content(body, headers, _text(subject), None, milliseconds), origin, seq, path, part)
 
 

@@ -145,9 +145,10 @@ class Changes:
             elif change == _RELATES:
                 self._on_relation(data)
         elif kind == _ALIVE:
-            _, self.decoded, _, wanted = _KEEPALIVE.unpack_from(data)
-            if self._expected and self.decoded > self.place.lsn:
+            _, decoded, _, wanted = _KEEPALIVE.unpack_from(data)
+            if self._expected and decoded > self.place.lsn:
                 raise self._set_back()
+            self.decoded = max(self.decoded, decoded)
             if wanted == b"\1":
                 self._answer(b"\0")
 
@@ -204,6 +205,7 @@ class Changes:
             else:
                 at += 1
                 values.append(None)
+        values.append(None)
         return layout.entry(values, self._milliseconds)
 
     def ask(self) -> None:

@@ -23,14 +23,15 @@ _HEAD = Struct(">iiIii")
 _LENGTH = Struct(">i")
 _NULL = _LENGTH.pack(-1)
 
-FENCE = "WITH fence AS (UPDATE isthmus.state SET record = $1 WHERE log = $2 AND token = $3 AND record = $4 RETURNING 1)"
+FENCE = """WITH fence AS (UPDATE isthmus.state SET record = $1
+    WHERE log = $2 AND token = $3 AND owner = $4 AND record = $5 RETURNING 1)"""
 """Takes the row of the state until the transaction ends. Who claims afterwards finds the record that it left."""
 
-FENCE_VALUES = 4
+FENCE_VALUES = 5
 
 
 class Insert(NamedTuple):
-    """A statement, with values from $5 on if it is `fenced`, else from $1 on."""
+    """A statement, with values from $6 on if it is `fenced`, else from $1 on."""
 
     statement: str
     values: list[Any]

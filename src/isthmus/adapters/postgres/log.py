@@ -1,6 +1,6 @@
 """A log that is one or several tables of PostgreSQL: rows that were inserted, in the order of their commits.
 
-How it works, and why nothing is lost, twice or out of order: docs/design/postgres.md. In short:
+How it works, and why nothing is lost, twice or out of order: docs/brokers.md, "PostgreSQL". In short:
 
 - *Reading* follows a replication slot (`changes.py`). No other order will do: `id > last` loses rows whose transaction
   was slow, and the order of transaction ids puts answers before their causes.
@@ -51,6 +51,9 @@ WAIT = 1.0
 
 _STATE = "SELECT token, record, checkpoint FROM isthmus.state WHERE log = $1"
 
+_OURS = "log = $1 AND token = $2 AND owner = $3"
+"""The token alone would do, but for a standby that takes over without the last claim, and gives out its token again."""
+
 _CLAIM = """WITH mine AS (UPDATE isthmus.state SET token = token + 1, owner = $2, holder = $3, noted = 0,
     lease_until = clock_timestamp() + make_interval(secs => $4)
     WHERE log = $1 AND (lease_until <= clock_timestamp() OR owner = $2) RETURNING token, record, checkpoint)
@@ -62,22 +65,21 @@ _FREE = """SELECT pg_terminate_backend(lock.pid) FROM isthmus.state AS state JOI
     WHERE log = $1 AND lease_until <= clock_timestamp()"""
 """Ends the connection of a holder whose lease is over, and who was stopped in the middle of a transaction."""
 
-_RENEW = """UPDATE isthmus.state SET lease_until = clock_timestamp() + make_interval(secs => $3)
-    WHERE log = $1 AND token = $2 RETURNING 1"""
+_RENEW = f"""UPDATE isthmus.state SET lease_until = clock_timestamp() + make_interval(secs => $4)
+    WHERE {_OURS} RETURNING 1"""
 
-_RELEASE = "UPDATE isthmus.state SET lease_until = '-infinity', owner = '' WHERE log = $1 AND token = $2"
+_RELEASE = f"UPDATE isthmus.state SET lease_until = '-infinity', owner = '' WHERE {_OURS}"
 
-_NOTE = """UPDATE isthmus.state SET checkpoint = $3, noted = $4
-    WHERE log = $1 AND token = $2 AND noted < $4 RETURNING 1"""
+_NOTE = f"UPDATE isthmus.state SET checkpoint = $4, noted = $5 WHERE {_OURS} AND noted < $5 RETURNING 1"
 """`noted` counts the notes of one holder: one that comes late does not undo a newer one, behind which the slot is."""
 
-_PASS = "UPDATE isthmus.state SET passed_from = $3, passed_to = $4 WHERE log = $1 AND token = $2 RETURNING 1"
+_PASS = f"UPDATE isthmus.state SET passed_from = $4, passed_to = $5 WHERE {_OURS} RETURNING 1"
 
 _MOVE = """SELECT pg_replication_slot_advance(slot_name, $2::text::pg_lsn) FROM pg_replication_slots
     WHERE slot_name = $1 AND NOT active AND confirmed_flush_lsn < $2::text::pg_lsn"""
 
 _PARK = f"""{FENCE}, parked AS (INSERT INTO isthmus.parked (log, reason, origin, seq, path, part, content)
-    SELECT $2, $5, $6, $7, $8, $9, $10 WHERE EXISTS (SELECT FROM fence)) SELECT count(*) FROM fence"""
+    SELECT $2, $6, $7, $8, $9, $10, $11 WHERE EXISTS (SELECT FROM fence)) SELECT count(*) FROM fence"""
 
 _PARKED = "SELECT id, reason, origin, seq, path, part, content FROM isthmus.parked WHERE log = $1 ORDER BY id LIMIT $2"
 
@@ -144,12 +146,12 @@ class PostgresLog:
         return state
 
     async def renew(self, lease: float) -> None:
-        if not await self._rows(_RENEW, self._log, self._token, lease):
+        if not await self._rows(_RENEW, *self._ours, lease):
             raise Superseded
         self._move_slot()
 
     async def release(self) -> None:
-        await self._rows(_RELEASE, self._log, self._token)
+        await self._rows(_RELEASE, *self._ours)
 
     async def state(self) -> State:
         rows = await self._rows(_STATE, self._log)
@@ -277,7 +279,7 @@ class PostgresLog:
     # Appending
 
     async def append(self, entries: Sequence[Entry], record: bytes, expected: bytes) -> None:
-        fence = [record, self._log, self._token, expected]
+        fence = [record, *self._ours, expected]
         runs = inserts(self._tables, entries)
         try:
             if len(runs) == 1:
@@ -317,7 +319,7 @@ class PostgresLog:
 
     async def park(self, entry: Entry, reason: str, record: bytes, expected: bytes) -> None:
         content, origin, seq, path, part = entry
-        fence = [record, self._log, self._token, expected]
+        fence = [record, *self._ours, expected]
         # Text has no NUL here, and what was refused may have one anywhere.
         words = [word.replace("\0", "\N{REPLACEMENT CHARACTER}") for word in (reason, origin, path)]
         ((done,),) = await self._rows(_PARK, *fence, words[0], words[1], seq, words[2], part, encode(content))
@@ -338,7 +340,7 @@ class PostgresLog:
 
     async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         self._notes += 1
-        if not await self._rows(_NOTE, self._log, self._token, checkpoint, self._notes):
+        if not await self._rows(_NOTE, *self._ours, checkpoint, self._notes):
             raise Superseded
         if position:
             self._noted = place_of(position)
@@ -361,7 +363,7 @@ class PostgresLog:
             if changes is not None and changes.place == noted and changes.decoded > to:
                 # Others write to the database and nobody to our tables: their log has to go, too.
                 to = changes.decoded
-                if not await self._mover.rows(_PASS, (self._log, self._token, noted.position(), to)):
+                if not await self._mover.rows(_PASS, (*self._ours, noted.position(), to)):
                     return
             await self._mover.rows(_MOVE, (self._name, lsn_text(to)), MOVE_PATIENCE)
 
@@ -372,6 +374,10 @@ class PostgresLog:
         await self._stop_reading()
         await self._mover.close()
         await self._session.close()
+
+    @property
+    def _ours(self) -> tuple[str, int, str]:
+        return self._log, self._token, self._owner
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return await self._session.rows(statement, values)

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -22,6 +23,8 @@ from isthmus.runtime.log.interface import LogProblem, LogSettings, Unavailable
 PATIENCE = 5.0
 """Seconds that a server may take to answer."""
 
+_EACH = 0.01
+"""More for each statement of many. One takes about 0.1 ms."""
 _MOST_WORDS = 500
 
 _SESSION = {
@@ -134,7 +137,7 @@ class Session:
         """What the first statement counts, and if that is more than 0, the others in the same transaction."""
         async with self._turn:
             connection = await self.connected()
-            return await self.guarded(_together(connection, first, then))
+            return await self.guarded(_together(connection, first, then), PATIENCE + _EACH * len(then))
 
     async def try_out(self, statements: Sequence[Statement]) -> None:
         """Do it and undo it: raises what it would raise."""
@@ -168,10 +171,8 @@ class Session:
                 connection, self._connection = self._connection, None
                 if connection is not None:
                     cut(connection)
-                with suppress(Exception):
-                    await task
-                if connection is not None:
-                    await connection.close()
+                    # Not waited for: whoever cancels us may do it again.
+                    task.add_done_callback(partial(_forget, connection))
 
     async def close(self) -> None:
         async with self._turn:
@@ -251,6 +252,12 @@ async def _sees_rows(
         await connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
         cursor = await connection.execute(f"SELECT {held}")
         return bool((await cursor.fetchall())[0][0])
+
+
+def _forget(connection: psycopg.AsyncConnection[Any], task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+    connection.pgconn.finish()
 
 
 def cut(connection: psycopg.AsyncConnection[Any]) -> None:

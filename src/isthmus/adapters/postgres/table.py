@@ -82,7 +82,10 @@ class Layout:
         self._brought_in = [index for index in self._born_here if names[index] not in own]
 
     def entry(self, values: Sequence[bytes | None], committed: int) -> Entry:
-        """The entry that a row is; `values` as text, `committed` in milliseconds since 1970. It runs once per row."""
+        """The entry that a row is; `values` as text, `committed` in milliseconds since 1970. It runs once per row.
+
+        One None stands behind the values, for columns that the table did not have yet when the row was inserted.
+        """
         origin = values[self._origin]
         headers: list[tuple[bytes, bytes]] = []
         for index in self._born_here if origin is None else self._brought_in:

@@ -87,23 +87,30 @@ class Appending:
         self.bytes_waiting += segment.payload_bytes
 
     async def append(self) -> Done:
-        """Append the next messages, as many as fit one append."""
-        segments = self._next()
-        messages = [message for segment in segments for message in segment]
+        """Append the next messages: as many as fit one append, and none behind one that is put aside.
+
+        Whoever reads the log has to have heard of that one before it sees what stands behind it.
+        """
+        batch = join(self._next())
         aside: list[Opened] = []
-        left = messages
-        while left:
+        done = 0
+        while batch and not done:
+            messages = list(batch.cut(self._most)[0])
             try:
-                await self._write(left[: self._most], aside)
-                left = left[self._most :]
+                await self._write(messages, aside)
+                done = len(messages)
             except TooMany as too_many:
                 self._most = too_many.most
             except Refused as refused:
-                await self._write(left[: refused.index], aside)
-                await self._park(left[refused.index], refused.reason)
-                aside.append(left[refused.index])
-                left = left[refused.index + 1 :]
-        return Done(join(segments), aside)
+                await self._write(messages[: refused.index], aside)
+                await self._park(messages[refused.index], refused.reason)
+                aside.append(messages[refused.index])
+                done = refused.index + 1
+        batch, rest = batch.cut(done)
+        if rest:
+            self._waiting.appendleft(rest)
+            self.bytes_waiting += rest.payload_bytes
+        return Done(batch, aside)
 
     async def retry(self, origin: ProcessId, entry: Entry) -> None:
         """Append an entry that was parked, and say so in the record. Raises `Refused` if it is refused again."""

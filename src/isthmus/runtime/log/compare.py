@@ -5,7 +5,7 @@ in two ways that know nothing of each other: by the headers that we added, belie
 what they say, where only one entry that a client wrote says it.
 
 Memory is `BYTES_PER_ENTRY` for each entry of each log, one byte more for each pair that it is looked at for, and some
-100 MB for what entries say. It takes some 10 µs to read an entry, and 1 µs for each pair to judge it.
+100 MB for what entries say. Two logs of 300,000 entries of 100 B took 18 s and 128 MB, on two busy cores.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MOST_BODIES = 1 << 20
 """Of entries of clients that are remembered by what they say; where there are more, every 2nd, 4th, 8th, …"""
 _MOST_SAMPLES = 1 << 16
 _EXAMPLES = 5
-_QUIET = 3
-"""Looks in a row that bring nothing new, each of about a second, after which nothing moves."""
+QUIET = 10.0
+"""Seconds without a new entry anywhere after which nothing moves: longer than it takes a standby to take over."""
 
 
 _Presence: TypeAlias = dict[tuple[str, ProcessId], bytearray]
@@ -110,19 +110,15 @@ async def compare(
     """Read all logs, then what has come since, until everything is everywhere, nothing moves, or time is over."""
     loop = asyncio.get_running_loop()
     await begun(contents, run)
-    give_up = loop.time() + wait
-    quiet = 0
-    is_moving = False
-    await asyncio.gather(*(each.follow(give_up, tell) for each in contents))
-    give_up = max(give_up, loop.time() + wait)
-    while quiet < _QUIET and loop.time() < give_up:
-        judge = Judge(topology, contents)
-        if not judge.may_be_under_way():
+    await asyncio.gather(*(each.follow(loop.time() + wait, tell) for each in contents))
+    begin = loop.time()
+    came = 0.0
+    while loop.time() < min(begin + wait, max(begin, came) + QUIET):
+        if not Judge(topology, contents).may_be_under_way():
             break
-        came = sum(await asyncio.gather(*(each.follow(give_up, tell) for each in contents)))
-        is_moving = came > 0
-        quiet = 0 if came else quiet + 1
-    return Judge(topology, contents).judge(is_moving=is_moving and quiet < _QUIET)
+        if any(await asyncio.gather(*(each.follow(begin + wait, tell) for each in contents))):
+            came = loop.time()
+    return Judge(topology, contents).judge(is_moving=loop.time() < came + QUIET)
 
 
 def far_flows(topology: Topology, home: LogPlace, others: Sequence[LogPlace]) -> Iterator[tuple[str, Passing]]:
@@ -367,8 +363,10 @@ class Judge:
             for places in each.own:
                 for place in places:
                     body = each.bodies[place]
-                    if not body & mask and each.is_bare(place):
-                        born[body] = ("", 0) if body in born else (each.name, place)
+                    if not body & mask and place not in self._unsound[each.name]:
+                        # With copied headers it may be anything; but nobody is alone then in what they say.
+                        alone = body not in born and each.is_bare(place)
+                        born[body] = (each.name, place) if alone else ("", 0)
         for near, far, pair in pairs:
             self._compare_bodies(near, far, pair, born)
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from isthmus.core.ids import ProcessId
 from isthmus.core.marks import SlotMarks
-from isthmus.core.segment import MAX_PAYLOAD
-from isthmus.runtime.log.content import Content, TooLarge, encode
+from isthmus.runtime.log.content import MAX_NAME, Content, TooLarge, encode
 from isthmus.runtime.log.flow import Passing
 from isthmus.runtime.log.interface import BEGINNING, Entry, Position, State
 from isthmus.runtime.log.ledger import Checkpoint, Record, decode, numbered, numbers_of
@@ -31,7 +30,8 @@ _FEW, _SMALL = 64, 64 << 10
 """Entries and bytes of a slice that is near the end of a log that grows."""
 _MOST_PARKED = 1_000_000
 _BARE = 1
-_LARGE = MAX_PAYLOAD // 2
+_LARGE, _MANY = MAX_NAME // 2, 1000
+"""Bytes and headers of an entry that may be more than can be carried."""
 
 _CARRIED_ELSEWHERE = frozenset((b"key", b"subject"))
 """Fields in which Redis keeps what other kinds have beside their headers."""
@@ -142,7 +142,7 @@ class Contents:
 
     def _add(self, entry: Entry) -> None:
         content = entry.content
-        if len(content.body) > _LARGE or len(content.headers) > 100:
+        if _weight(content) > _LARGE or len(content.headers) > _MANY:
             try:
                 encode(content)
             except TooLarge:
@@ -195,6 +195,11 @@ class Contents:
     def is_bare(self, place: int) -> bool:
         """Whether no header says that it comes from elsewhere."""
         return bool(self.flags[place] & _BARE)
+
+
+def _weight(content: Content) -> int:
+    size = len(content.body) + len(content.subject) + len(content.key or b"")
+    return size + sum([len(name) + len(value) for name, value in content.headers]) if content.headers else size
 
 
 def _size(entries: Iterable[Entry]) -> int:

@@ -116,6 +116,10 @@ class Reading:
         self._headers = Headers(place, is_in, set(retried) - came)
         self.retried = came
 
+    def may_come_again(self, retried: Iterable[tuple[ProcessId, int]]) -> None:
+        """These were put aside and have been appended since."""
+        self._headers.retried |= set(retried) - self.retried
+
     def begin_anew(self, position: Position) -> None:
         """Go on from here after a loss that somebody has accepted: as a new origin, whose numbers begin at 1."""
         self.lives += 1

@@ -105,12 +105,14 @@ class LogSite:
     async def _unless_stopped(self, stop: asyncio.Event, work: Coroutine[Any, Any, _Result]) -> _Result | None:
         """What comes of this; None if we are to stop before that."""
         doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-        await asyncio.wait((doing, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if doing.done():
-            return doing.result()
-        doing.cancel()
-        await asyncio.gather(doing, return_exceptions=True)
+        try:
+            await asyncio.wait((doing, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+        finally:
+            stopped.cancel()
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
         return None
 
     def _tell(self, state: str) -> None:
