@@ -177,6 +177,8 @@ class NatsClient:
         return answer
 
     async def _connected(self) -> Any:
+        if self._connection is not None and not self._connection.is_connected:
+            await self.close()
         if self._connection is None:
             import nats
 
@@ -203,6 +205,9 @@ class NatsClient:
         try:
             found = await self._answer(self._consumer[1].fetch(BATCH, timeout=max(wait, 0.05)))
         except Nothing:
+            told = await self._answer(self._consumer[1].consumer_info())
+            if told.num_pending or told.delivered.stream_seq > (after or 0):
+                return await self.read(after, 1.0)  # more is on its way to us
             return [], after
         self._consumer = found[-1].metadata.sequence.stream, self._consumer[1]
         seen = [_seen_by_headers(each.data, each.headers or {}) for each in found]
