@@ -263,7 +263,8 @@ def _seen_by_headers(body: bytes, headers: Mapping[str, str]) -> Seen:
 class PostgresClient:
     """psycopg, asyncio: a table, whose rows are seen in the order of commits by a slot of `test_decoding`.
 
-    A slot is read once. What it has told is kept here, and places are counted in it.
+    A slot is read once. What it has told is kept here, and places are counted in it. A server that was killed may have
+    forgotten how far the slot has been read, and tells the same rows again.
     """
 
     def __init__(self, server: Server, state: str) -> None:
@@ -271,6 +272,7 @@ class PostgresClient:
         self._slot = f"reader_{id(self)}"
         self._made: Any = None
         self._told: list[Seen] = []
+        self._ids: set[int] = set()
 
     async def prepare(self) -> None:
         await self._execute(
@@ -306,7 +308,12 @@ class PostgresClient:
             rows = await (await self._execute(asked)).fetchall()
             if rows:
                 await self._execute(f"SELECT pg_replication_slot_advance('{self._slot}', %s::pg_lsn)", rows[-1][0])
-                self._told += [_seen_by_decoding(data) for _, data in rows if data.startswith(_INSERT)]
+                for _, data in rows:
+                    if data.startswith(_INSERT):
+                        id, seen = _seen_by_decoding(data)
+                        if id not in self._ids:
+                            self._ids.add(id)
+                            self._told.append(seen)
         found = self._told[place : place + BATCH]
         return found, place + len(found)
 
@@ -327,13 +334,17 @@ class PostgresClient:
 
 
 _INSERT = f"table public.{STREAM}: INSERT: "
+_ID = re.compile(r"INSERT: id\[bigint\]:(\d+)")
 _BODY = re.compile(r"body\[bytea\]:'\\x([0-9a-f]*)'")
 _ORIGIN = re.compile(r"isthmus_origin\[text\]:'([^']*)' isthmus_seq\[bigint\]:(\d+)")
 
 
-def _seen_by_decoding(data: str) -> Seen:
-    body, origin = _BODY.search(data), _ORIGIN.search(data)
-    return Seen(bytes.fromhex(body[1]) if body else b"", *((origin[1], int(origin[2])) if origin else ()))
+def _seen_by_decoding(data: str) -> tuple[int, Seen]:
+    """The row's own number, and what is in it."""
+    id, body, origin = _ID.search(data), _BODY.search(data), _ORIGIN.search(data)
+    assert id is not None, data
+    seen = Seen(bytes.fromhex(body[1]) if body else b"", *((origin[1], int(origin[2])) if origin else ()))
+    return int(id[1]), seen
 
 
 class BrokerKind(NamedTuple):
