@@ -24,6 +24,7 @@ from isthmus.runtime.loop import run
 from isthmus.runtime.transport.address import LOOPBACK
 
 _LENGTH = struct.Struct(">I")
+_HERE = b"."
 _UNDER_WAY = 32
 """Batches of a copier that have not been answered."""
 _BATCH = 500
@@ -56,10 +57,13 @@ async def read(orders: Orders) -> None:
 
 
 async def _call(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Until the other one has said something: a line takes calls for whoever is not there yet."""
     while True:
         try:
-            return await asyncio.open_connection(LOOPBACK, port)
-        except OSError:
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+            await reader.readexactly(len(_HERE))
+            return reader, writer
+        except (OSError, asyncio.IncompleteReadError):
             await asyncio.sleep(0.05)
 
 
@@ -78,8 +82,9 @@ async def append(orders: Orders) -> None:
             fresh.clear()
             await log.durable()
 
-    async def arrived(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal record, appended
+        writer.write(_HERE)
         unpack = msgspec.msgpack.Decoder(list[bytes]).decode
         try:
             while True:
