@@ -440,7 +440,8 @@ class SimulatedLog:
 
     def note_causes(self) -> None:
         """The run is over, and what is in the log now is what has happened to it."""
-        if self.joins and self.gateway.alive and self._holder.is_full and not self._holder.has_read_to(self.log.end):
+        inner = len(self.joins) > 1
+        if inner and self.gateway.alive and self._holder.is_full and not self._holder.has_read_to(self.log.end):
             name = self.world.names.name(self.gateway.id)
             self.world.causes.note(
                 "full-logs", f"{name} has its window full, and has not read all of {self.system.name}"
