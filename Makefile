@@ -25,6 +25,7 @@ test: lint ## lint, then the tests on all cores, but for the long ones
 
 test-real: ## long tests with real processes: kills, live runs, the demo
 	@scripts/setup real
+	@scripts/kafka
 	$(BIN)/pytest -m real -n $(WORKERS) --dist worksteal
 
 extras: setup ## the wheel with each extra, installed by pip into an empty environment

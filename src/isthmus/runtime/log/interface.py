@@ -73,6 +73,14 @@ class State(NamedTuple):
     checkpoint: bytes
 
 
+class Parked(NamedTuple):
+    """An entry that was put aside. `id` is the broker's own name for it, `reason` what the broker said."""
+
+    id: str
+    reason: str
+    entry: Entry
+
+
 class LogProblem(RuntimeProblem):
     """The log cannot be used until somebody does something about it. The text says what."""
 
@@ -144,6 +152,12 @@ class Log(Protocol):
 
     async def park(self, entry: Entry, reason: str, record: bytes, expected: bytes) -> None:
         """Put an entry aside that was refused, with the reason, and set the record, in one step like `append`."""
+
+    async def parked(self, limit: int) -> Sequence[Parked]:
+        """What was put aside, oldest first, so many at most. Needs no claim."""
+
+    async def unpark(self, id: str) -> None:
+        """Take this out of what was put aside; nothing happens if it is not there. Needs no claim."""
 
     async def note(self, checkpoint: bytes) -> None:
         """Keep this checkpoint, if the claim is ours; else `Superseded`."""
