@@ -10,6 +10,7 @@ from isthmus.core.message import MAX_MEMBERS, Batch
 from isthmus.core.wire.group import (
     Accept,
     Excluded,
+    Fetch,
     Install,
     JoinRequest,
     LeaveRequest,
@@ -86,6 +87,18 @@ def test_a_lost_welcome_is_repeated() -> None:
     assert network.views(NEWCOMER) == []
     network.pass_time(2 * HEARTBEAT)
     assert network.views(NEWCOMER) == [(1, 2, 3, NEWCOMER)]
+
+
+def test_what_is_missing_is_never_asked_of_one_that_has_just_come() -> None:
+    """Everybody who is in the view says so, again and again; who has just come has nothing of the one before."""
+    network = Network(4)
+    newcomer = incarnation_of(4, 1)
+    welcome = Install(1, Proposal([1, 2, 3, newcomer], [1, 2, 3, 4], [2, 0, 0, 0]))
+    for source in (newcomer, 1, newcomer, 2, newcomer):
+        network.inject(source, 3, welcome)
+        network.now += SETTINGS.retry_after
+    asked = [each.destination for each in network.sent(Fetch)]
+    assert asked == [1, 1, 1, 2, 2]
 
 
 def test_several_processes_join_at_once() -> None:

@@ -12,7 +12,8 @@ from runtime_support import run_test, soon, until
 from site_support import JoinedPair
 
 from isthmus.ordering.group.member import GroupMember
-from isthmus.runtime.site import NoAddress, Site, site_spec
+from isthmus.runtime.ends import NoAddress
+from isthmus.runtime.site import Site, site_spec
 from isthmus.runtime.systems.spec import SystemSpec
 from isthmus.runtime.transport.address import LOOPBACK, Address, listen
 from isthmus.topology.file import load

@@ -12,7 +12,7 @@ from simulation_support import example
 
 from isthmus.core.segment import Segment
 from isthmus.core.wire.join import Block, Epoch, LinkPdu, Progress, Resume, first_epoch
-from isthmus.lab.soak import ACKNOWLEDGED, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
+from isthmus.lab.soak import ACKNOWLEDGED, BROKERS, CLUSTERS, DAISIES, GROUPS, JOINED, run_chunk, soak, sources
 from isthmus.lab.standard import standard_group
 from isthmus.simulator.campaign import run_seed
 from isthmus.simulator.checks.links import LinkWatch
@@ -67,7 +67,7 @@ def test_the_campaign_covers_both_orders_all_shares_and_all_kinds_of_systems() -
 
 def test_a_campaign_shares_its_runs_evenly_and_counts_what_it_saw() -> None:
     files = sources(EXAMPLES)
-    assert len(files) == len(GROUPS) + len(JOINED) + len(CLUSTERS) + len(ACKNOWLEDGED) + len(DAISIES)
+    assert len(files) == sum(map(len, (GROUPS, JOINED, CLUSTERS, ACKNOWLEDGED, DAISIES, BROKERS)))
     *_, tallies = soak(files[:2], 5, 5, jobs=1)
     assert [(tally.name, tally.runs) for tally in tallies] == [("fifo-group", 3), ("causal-group", 2)]
     alone = run_chunk(files[1], range(5, 7))

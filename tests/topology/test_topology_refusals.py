@@ -104,6 +104,37 @@ def test_a_broken_table_of_a_broker_is_refused(old: str, new: str, key: str, rea
     assert "secret" not in str(refused(changed(old, new, BROKER)))
 
 
+EMBEDDED = 'kind = "embedded"\norder = "causal"\nprocesses = ["p1", "p2", "p3"]'
+TWO_LOGS = BROKER.replace(EMBEDDED, 'kind = "nats"\nurl = "nats://h"\nstream = "s"').partition("assign")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason"),
+    [
+        (TWO_LOGS + "[joins.of.paris]", "joins[0].of.paris", "none of the two systems"),
+        (TWO_LOGS + '[joins.of.madrid]\nby = "value"', "joins[0].of.madrid.by", "must be"),
+        (TWO_LOGS + "[joins.of.madrid]\nallow = [1]", "joins[0].of.madrid.allow[0]", ""),
+        (TWO_LOGS + '[joins.of.madrid]\nmap = {"a.*.*" = "b"}', 'joins[0].of.madrid.map."a.*.*"', "one * in the first"),
+        (TWO_LOGS + '[joins.of.madrid]\nonly = "b"', "joins[0].of.madrid.only", "unknown key"),
+        (BROKER.partition("assign")[0] + "[joins.of.madrid]", "joins[0].of.madrid", "is no broker"),
+        (BROKER.partition("assign")[0] + '[joins.of.valencia]\ndeny = ["x"]', "joins[0].of.valencia", "is embedded"),
+    ],
+)
+def test_what_goes_over_a_join_is_said_of_its_logs_alone(text: str, key: str, reason: str) -> None:
+    found = [(problem.key, problem.reason) for problem in refused(text)]
+    assert any(each == key and reason in why for each, why in found), found
+
+
+def test_a_log_is_read_once_for_all_its_joins() -> None:
+    third = '[systems.paris]\nkind = "redis"\nurl = "redis://p"\nstream = "s"\ngateways = 1\n'
+    joins = third + TWO_LOGS + '[joins.of.madrid]\nfrom = "now"\n' + join("madrid", "paris")
+    key, reason, _ = only(joins)
+    assert (key, reason) == (
+        "joins[1].of.madrid.from",
+        'joins[0].of.madrid.from is "now", and a log is read once for all joins',
+    )
+
+
 def test_several_streams_of_a_broker_keep_fifo_order_and_no_more() -> None:
     several = changed('stream = "orders"', 'streams = ["orders", "returns"]', BROKER)
     assert any("causal" in problem.reason for problem in refused(several))

@@ -32,6 +32,9 @@ COMMANDS = (
     Command("shiviz", "Operate", "shiviz:shiviz", "Write a run, or a witness, as a log that ShiViz draws."),
     Command("counts", "Develop", "counts:counts", "Count what the papers count, and compare with formulas."),
     Command("frames", "Develop", "frames:frames", "Print the PDUs in a capture of the wire format."),
+    Command(
+        "conformance", "Develop", "conformance:conformance", "Try an adapter on a real broker, promise by promise."
+    ),
     Command("bench", "Develop", "bench:app", "Run benchmarks, all of them or one by its name."),
 )
 

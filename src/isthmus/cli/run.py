@@ -14,6 +14,7 @@ from msgspec import structs
 
 from isthmus.cli.console import HOLDS, VIOLATED, Output, duration_of, err, fail, out, print_json, table
 from isthmus.cli.run_acknowledged import MediumOptions, medium_address, on_medium, refuse_needless_hub
+from isthmus.cli.run_log import run_log
 from isthmus.cli.run_options import MediumName
 from isthmus.core.ids import LIFE, SECOND, ProcessId
 from isthmus.core.message import Batch
@@ -52,11 +53,23 @@ def run_site(
     loss: float,
     loss_seed: int,
     hub: bool,
+    accept_loss: bool,
     output: Output,
 ) -> int:
     """What `isthmus run` does; its options are in `run_options`."""
     loaded = load_topology(topology)
-    system = _embedded(loaded, site)
+    system = _runnable(loaded, site)
+    if system.acts_alone:
+        given = (process, joining, lines, rate, life, journal_sync, loss, hub)
+        if any(given) or medium is not MediumName.AUTO:
+            fail(
+                f"{topology}: systems.{site} is a {system.provider} broker: only --trace, --run, --duration and "
+                "--accept-loss are for its gateway"
+            )
+        seconds = duration_of("--duration", duration) / SECOND if duration else None
+        return run_log(loaded, system, run_name, trace, seconds, output, trace_sync=trace_sync, accept_loss=accept_loss)
+    if accept_loss:
+        fail(f"--accept-loss: {site} is no broker, and loses nothing that could be accepted")
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     chosen = process or ([] if hub else list(system.founders))
     on_the_medium = MediumOptions(medium, loss, loss_seed, hub)
@@ -183,14 +196,14 @@ def _report(application: Broadcasting | Conversation, host: SystemHost[Any], out
         err.print(f"isthmus: {line}", markup=False)
 
 
-def _embedded(topology: Topology, site: str) -> System:
+def _runnable(topology: Topology, site: str) -> System:
     try:
         system = topology.system(site)
     except KeyError:
         names = ", ".join(each.name for each in topology.systems)
         fail(f"{topology.file}: there is no system {site!r}; --site takes one of {names}")
-    if system.kind not in KINDS:
-        fail(f"{topology.file}: systems.{site}.kind is {system.provider!r}; only embedded systems can be run so far")
+    if system.kind not in KINDS and not system.acts_alone:
+        fail(f"{topology.file}: systems.{site}.kind is {system.provider!r}; nothing runs it")
     return system
 
 

@@ -44,6 +44,9 @@ def run(
     hub: Annotated[
         bool, typer.Option("--hub", help="Run the hub here, and no process but those of --process.")
     ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option(help="Of a broker: go on behind entries that are gone, as a new origin.")
+    ] = False,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Run the processes of one site until SIGTERM, SIGINT or --duration. What was accepted is seen through."""

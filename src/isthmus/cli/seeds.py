@@ -154,4 +154,5 @@ _UNPROMISED = {
     "lost": "all of whose holders are gone",
     "following": "that follow such a one",
     "after a crash": "of clusters in which a process crashed",
+    "of a stopped join": "of systems that are joined with a log whose joins have stopped",
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from isthmus.core.endpoint import Carried, Outbox
-from isthmus.core.ids import LinkId, Nanos, ProcessId, life_of, slot_of
+from isthmus.core.ids import SLOT_BITS, LinkId, Nanos, ProcessId, life_of, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Marks, Run, Segment
 from isthmus.core.wire.join import (
@@ -208,6 +208,15 @@ class Export(Half):
             self._relink(now, out)
         if self.opening and self.epoch != self._first_epoch:
             out.links.append((link, Open(self.epoch)))
+
+    def is_held_by(self, peer: ProcessId, now: Nanos, out: Outbox) -> None:
+        """The far side is a log, and this gateway holds it. If another one answered for this epoch, it cannot go on.
+
+        That one said how far it was when it had appended, and what a log has taken may be lost until it is durable. The
+        new one knows nothing of that, and where nothing more was to be sent it would never hear of this epoch.
+        """
+        if not self.opening and self.epoch.answer < peer >> SLOT_BITS:
+            self.on_broken(self.epoch, now, out)
 
     def link_down(self, link: LinkId, now: Nanos, out: Outbox) -> None:
         self._came_up.discard(link)

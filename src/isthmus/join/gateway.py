@@ -258,6 +258,8 @@ class JoinGateway(ABC):
             # A new process is there: what was on its way to the old one is lost.
             self._lose(link, now, out)
         self._peers[link] = peer
+        if self.exports[join].plan.far_acts_alone:
+            self.exports[join].is_held_by(peer, now, out)
         self.exports[join].link_up(link, now, out)
         self.imports[join].link_up(link, out)
         self._end_of_step(out)

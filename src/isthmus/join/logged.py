@@ -77,6 +77,10 @@ class LogGateway(JoinGateway):
         """What came in up to here cannot be lost any more."""
         self.settled(marks, out)
 
+    def comes_in(self, origin: ProcessId) -> bool:
+        """Whether the messages of an origin come in by any join of ours. All others are born here."""
+        return any(imports.comes_in(origin) for imports in self.imports.values())
+
     def record_after(self, segments: Sequence[Segment]) -> list[tuple[ProcessId, int]]:
         """The import record once these have been appended, with what former origins of each slot had."""
         for segment in segments:

@@ -28,7 +28,8 @@ class JoinPlan(Struct, frozen=True):
     `fellows` are the slots of this side's gateways that have a link of this join. `carriers` says by which link the
     messages of an origin slot go out, where that is fixed. `exported` and `imported` are the origin slots whose
     messages go out and come in by this join. In a `causal_system` what one gateway broadcasts after it delivered
-    something comes after it everywhere.
+    something comes after it everywhere. `far_acts_alone`: over there one gateway acts at a time, by a claim, and its
+    incarnation is its term.
     """
 
     join: int
@@ -40,3 +41,4 @@ class JoinPlan(Struct, frozen=True):
     imported: frozenset[int]
     numbered_imports: bool
     causal_system: bool
+    far_acts_alone: bool = False

@@ -61,6 +61,9 @@ DAISIES = (
 in groups where only k + 1 members hold a message, and where they forward what they cannot deliver yet; and gateways of
 two daisies that broadcast and are joined."""
 
+BROKERS = ("redis-redis", "redis-embedded", "nats-daisy", "chain-of-brokers", "star-of-brokers")
+"""Logs with each other, with a group and with a daisy; in a row and in a star; in both orders; one with two streams."""
+
 CHUNK = 8
 """How many seeds a worker runs in one go."""
 
@@ -113,7 +116,7 @@ class SoakTally(Struct):
 def sources(examples: Path) -> list[Source]:
     """The files of the campaign."""
     paths = {path.stem: path for path in examples.rglob("*.toml")}
-    names = (*GROUPS, *JOINED, *CLUSTERS, *ACKNOWLEDGED, *DAISIES)
+    names = (*GROUPS, *JOINED, *CLUSTERS, *ACKNOWLEDGED, *DAISIES, *BROKERS)
     return [(paths[name].read_text(), str(paths[name])) for name in names]
 
 

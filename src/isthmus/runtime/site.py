@@ -14,39 +14,27 @@ from socket import socket
 from typing import Any
 
 from isthmus.core.endpoint import Member, View
-from isthmus.core.ids import SECOND, LinkId, Nanos, ProcessId, ProcessName, slot_of
+from isthmus.core.ids import SECOND, Nanos, ProcessId, ProcessName, slot_of
 from isthmus.core.message import Batch
 from isthmus.join.grouped import GroupGateway
 from isthmus.join.member import GatewayMember, gateway_settings, seats_of
 from isthmus.join.recovery import NOTHING
 from isthmus.runtime.driver.gateway import GatewayDriver
 from isthmus.runtime.driver.member import Confirms, MemberDriver
+from isthmus.runtime.ends import LinkEnds
 from isthmus.runtime.journal import VERSION, Head, Journal, read_former
 from isthmus.runtime.link.connection import DEFAULT_LINK_LIMITS, LinkLimits
-from isthmus.runtime.link.link import LinkCallbacks
-from isthmus.runtime.link.links import Links
-from isthmus.runtime.problems import RuntimeProblem
 from isthmus.runtime.seats import SeatWatch
 from isthmus.runtime.systems.members import make_group, start_member
 from isthmus.runtime.systems.spec import SystemSpec, group_settings
 from isthmus.runtime.systems.table import KINDS
-from isthmus.runtime.transport.address import Address, listen
-from isthmus.runtime.transport.hello import group_tag
-from isthmus.runtime.transport.tls import LinkTls
+from isthmus.runtime.transport.address import Address
 from isthmus.topology.model import SUSPECT_AFTER, System, Topology
 from isthmus.topology.plans import plans
-from isthmus.topology.wiring import Link, all_links
 
 REAL_SUSPECT_AFTER: Nanos = 1 * SECOND
 RETRY_AFTER = 2
 """Suspicion times after which an unanswered `Open` is said again."""
-
-
-class NoAddress(RuntimeProblem):
-    """The topology does not say where something is that has to be found."""
-
-    def __init__(self, file: str, key: str, what: str, example: str) -> None:
-        super().__init__(f"{file}: {key} is missing: {what}. Write {example}.")
 
 
 class Site:
@@ -66,8 +54,7 @@ class Site:
         self.spec = spec
         self.names = spec.directory()
         self._plans = plans(topology, system)
-        self._links = list(enumerate(all_links(topology)))
-        self._limits = limits
+        self._ends = LinkEnds(topology, self.system, spec.run, limits)
         self._journal = journal_of(topology, self.system)
         self._journal_sync = journal_sync
         self._seats = self._watch_seats()
@@ -103,10 +90,10 @@ class Site:
             )
         name = self.names.name(process)
         with ExitStack() as unless_it_starts:
-            link_listener = self._link_listener(name)
+            link_listener = self._ends.listener(name.process)
             if link_listener is not None:
                 unless_it_starts.callback(link_listener.close)
-            tls = self._tls(name)
+            tls = self._ends.tls(name.process)
             journal = self._open_journal(name)
             driver = await start_member(
                 self.spec,
@@ -118,7 +105,7 @@ class Site:
                 make_driver=partial(
                     self._watched,
                     GatewayDriver,
-                    make_links=partial(self._make_links, process, link_listener, tls),
+                    make_links=partial(self._ends.make, process, link_listener, tls),
                     journal=journal,
                 ),
             )
@@ -133,12 +120,11 @@ class Site:
     def _gateway_member(self, spec: SystemSpec, process: ProcessId, joining: bool, confirms: Confirms) -> Member:
         settings = gateway_settings(group_settings(spec))
         group = make_group(spec, process, settings, joining=joining)
-        retry_after = RETRY_AFTER * spec.suspect_after
         gateway = GroupGateway(
             process,
             spec.founders(),
             self._plans,
-            retry_after,
+            RETRY_AFTER * spec.suspect_after,
             joining=joining,
             keeping=self._journal is not None,
             recovered=self._recovered,
@@ -153,58 +139,6 @@ class Site:
         former = sorted(self._recovered.done.items())
         head = Head(VERSION, spec.run, spec.system, name.process, spec.life, since, former)
         return Journal(self._journal, head, self._recovered.done, sync=self._journal_sync)
-
-    # Links.
-
-    def _make_links(
-        self, process: ProcessId, listener: socket | None, tls: LinkTls | None, callbacks: LinkCallbacks
-    ) -> Links:
-        name = self.names.name(process)
-        place = self.names.slots[slot_of(process)]
-        tag = group_tag(self.spec.run)
-        links = Links(process, name, callbacks, group=tag, listener=listener, tls=tls, limits=self._limits)
-        for number, link in self._links:
-            if place in (link.near, link.far):
-                far = link.far if place == link.near else link.near
-                dial = self._where(number, link) if place == link.near else None
-                links.add(number, far, self.names.slots.index(far), dial)
-        return links
-
-    def _where(self, number: LinkId, link: Link) -> Address:
-        """Where the near end of a link finds the far one."""
-        join = self.topology.joins[link.join]
-        if join.dial is not None:
-            first = next(other for other, each in self._links if each.join == link.join)
-            return Address(*join.dial.plus(number - first))
-        address = self.topology.system(link.far.system).takes_links_at(link.far.process)
-        if address is None:
-            raise self._no_link_address(link.far.system)
-        return Address(*address)
-
-    def _link_listener(self, name: ProcessName) -> socket | None:
-        """The socket for the links that this gateway is called on, if there are any."""
-        place = self.names.slots[slot_of(self.names.id(*name))]
-        if all(link.far != place for _, link in self._links):
-            return None
-        address = self.system.takes_links_at(place.process)
-        if address is None:
-            raise self._no_link_address(self.system.name)
-        return listen(Address(*address))
-
-    def _no_link_address(self, system: str) -> NoAddress:
-        key = f"systems.{system}.link-address"
-        return NoAddress(self.topology.file, key, "where its gateways wait for links", 'it as "127.0.0.1:7500"')
-
-    def _tls(self, name: ProcessName) -> LinkTls | None:
-        files = self.system.tls
-        if files is None:
-            return None
-        gateway = name.process.partition("+")[0]
-        base = Path(self.topology.file).parent
-        certificate, key, authority = (
-            base / path.replace("{gateway}", gateway) for path in (files.certificate, files.key, files.authority)
-        )
-        return LinkTls(certificate, key, authority)
 
 
 def journal_of(topology: Topology, system: System) -> Path | None:

@@ -17,6 +17,7 @@ from random import Random
 from isthmus.core.codec import body_of
 from isthmus.core.ids import MILLISECOND, SECOND, LinkId, Nanos, ProcessId
 from isthmus.core.wire.join import BLOCK_BYTES, Block, Line, LinkPdu
+from isthmus.join.log_holder import LogHolder
 from isthmus.join.member import GatewayMember
 from isthmus.simulator.checks.links import EpochWatch, LinkWatch
 from isthmus.simulator.network import FRAME_OVERHEAD
@@ -25,6 +26,7 @@ from isthmus.topology.read.simulation import Exponential, Fixed, LinkNetwork
 
 DEAD_AFTER: Nanos = 300 * MILLISECOND
 RECONNECT: Nanos = 20 * MILLISECOND
+GATEWAYS = (GatewayMember, LogHolder)
 UNLIMITED = 10**12
 """What a line that has no rate says of it: bits per second."""
 
@@ -142,7 +144,11 @@ class SimulatedLink:
     # Frames
 
     def send(self, source: ProcessId, pdu: LinkPdu) -> None:
-        end = 0 if self._host(0).id == source else 1
+        ends = (self._host(0).id, self._host(1).id)
+        if source not in ends:
+            # Its place has been taken, and with it its end of the link, and it does not know.
+            return
+        end = ends.index(source)
         self._watch.sent(self.id, end, pdu)
         self._epochs.sent(self.id, end, pdu, self.world.now)
         if self._connected is None:
@@ -213,10 +219,10 @@ class SimulatedLink:
 
     def _tell_ready(self, end: int) -> None:
         host = self._host(end)
-        if host.alive and isinstance(host.endpoint, GatewayMember):
+        if host.alive and isinstance(host.endpoint, GATEWAYS):
             self.world.step(host, partial(host.endpoint.link_ready, line=self._said_of_line), self.id)
 
     def _step(self, end: int, action: str, *arguments: object) -> None:
         host = self._host(end)
-        if host.alive and isinstance(host.endpoint, GatewayMember):
+        if host.alive and isinstance(host.endpoint, GATEWAYS):
             self.world.step(host, getattr(host.endpoint, action), *arguments)

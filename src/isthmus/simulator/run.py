@@ -6,7 +6,7 @@ shaking the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -25,10 +25,10 @@ from isthmus.simulator.faults.plan import LinkCut, NetworkFaults, draw_link_cuts
 from isthmus.simulator.links import SimulatedLink
 from isthmus.simulator.network import Network
 from isthmus.simulator.systems.group import JOIN_WINDOW
-from isthmus.simulator.systems.kind import OpenLog
+from isthmus.simulator.systems.kind import OpenLog, Simulated
 from isthmus.simulator.systems.table import KINDS
 from isthmus.simulator.world import Host, WentRound, World
-from isthmus.topology.model import Topology
+from isthmus.topology.model import System, Topology
 from isthmus.topology.wiring import all_links
 from isthmus.trace.oracles import judge
 from isthmus.trace.properties import PROPERTIES
@@ -58,8 +58,9 @@ def promised_by(order: OrderName, *, views: bool = True) -> tuple[str, ...]:
 
 
 def promised(topology: Topology, part: Collection[str] | None = None) -> tuple[str, ...]:
-    """What a topology, or one part of it, is judged by. Only systems that broadcast have one view for everybody."""
-    views = any(system.broadcasts for system in topology.systems if part is None or system.name in part)
+    """What a topology, or one part of it, is judged by. Only groups that broadcast have one view for everybody."""
+    systems = [system for system in topology.systems if part is None or system.name in part]
+    views = any(system.broadcasts and not system.acts_alone for system in systems)
     return promised_by(topology.promise(part), views=views)
 
 
@@ -172,7 +173,7 @@ class Run:
         self.world = World(self.names, network_line, self.sometimes, check=check)
         self.links: list[SimulatedLink] = []
         self.world.send_on_link = self._send_on_link
-        self.systems = [
+        self.systems: list[Simulated] = [
             KINDS[system.kind].make(topology, system, self.world, seed, record or self._log, tight=tight)
             for system in topology.systems
         ]
@@ -233,8 +234,9 @@ class Run:
             log.close()
         events = self.sink.events
         crashed = crashed_in(events, self._frail)
-        held = "; ".join(words for system, words in unfinished.items() if system in crashed)
-        stuck = next((words for system, words in unfinished.items() if system not in crashed), "")
+        stopped = self._stopped
+        held = "; ".join(words for system, words in unfinished.items() if system in crashed | stopped)
+        stuck = next((words for system, words in unfinished.items() if system not in crashed | stopped), "")
         for kind in dict.fromkeys(system.kind for system in self.topology.systems):
             broken = broken or KINDS[kind].check(events)
         deliveries = sum(event.event == "deliver" and event.role == "app" for event in events)
@@ -250,6 +252,7 @@ class Run:
                 promises=self._promises(),
                 crashed=crashed,
                 enough=self._enough,
+                stopped=stopped,
             )
             unpromised = structs.replace(unpromised, held=held)
             excused = () if otherwise else ("agreement",)
@@ -268,6 +271,15 @@ class Run:
             inputs=dict(self.world.inputs),
             virtual_time=self.world.now,
         )
+
+    def _named(self) -> Iterable[tuple[System, Simulated]]:
+        return zip(self.topology.systems, self.systems, strict=True)
+
+    @property
+    def _stopped(self) -> set[str]:
+        """The systems of all parts in which joins have stopped and wait for a person."""
+        stopped = {system.name for system, each in self._named() if each.stopped}
+        return {name for part in self.topology.parts() if not stopped.isdisjoint(part) for name in part}
 
     # Links
 
@@ -359,8 +371,7 @@ class Run:
             self.world.run_until(self.world.now + 50 * MILLISECOND)
 
     def _unfinished(self) -> dict[str, str]:
-        named = zip(self.topology.systems, self.systems, strict=True)
-        return {system.name: words for system, simulated in named if (words := simulated.unfinished())}
+        return {system.name: words for system, simulated in self._named() if (words := simulated.unfinished())}
 
 
 class Tee:

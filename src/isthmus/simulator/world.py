@@ -62,7 +62,7 @@ class WentRound(Exception):
 class Host:
     """One simulated process. It is about to crash when `dies_after` is set: the share of its next sends that go out.
 
-    `ended` is how it went, once it has.
+    `ended` is how it went, once it has. `held_up` are the inputs of one that is paused, which it gets when it goes on.
     """
 
     __slots__ = (
@@ -71,6 +71,7 @@ class Host:
         "dies_after",
         "ended",
         "endpoint",
+        "held_up",
         "id",
         "journal",
         "on_addressed",
@@ -96,6 +97,7 @@ class Host:
         self.alive = True
         self.dies_after: float | None = None
         self.ended: End | None = None
+        self.held_up: list[tuple[Callable[..., object], tuple[Any, ...]]] | None = None
         self.journal: list[Segment] | None = None
         self.pause: Nanos = 0
         self.busy_until: Nanos = 0
@@ -188,6 +190,9 @@ class World:
     def step(self, host: Host, action: Callable[..., object], *arguments: Any) -> None:
         """One input to one endpoint, and everything that follows from it."""
         if not host.alive:
+            return
+        if host.held_up is not None:
+            host.held_up.append((action, arguments))
             return
         out = self._out
         action(*arguments, self.now, out)

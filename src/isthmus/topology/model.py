@@ -19,6 +19,7 @@ from msgspec import Struct
 from isthmus.core.endpoint import OrderName
 from isthmus.core.ids import MILLISECOND, SECOND, Directory, Nanos, ProcessName
 from isthmus.topology.read.exploration import Exploration
+from isthmus.topology.read.flow import EVERYTHING, Flow
 from isthmus.topology.read.simulation import Simulation
 
 AnyTable = TypeVar("AnyTable", bound=Struct)
@@ -84,6 +85,7 @@ class System(Struct, frozen=True, kw_only=True):
     standby: tuple[str, ...] = ()
     address: BaseAddress | None = None
     link_address: BaseAddress | None = None
+    other_link_addresses: tuple[BaseAddress, ...] = ()
     tls: TlsFiles | None = None
     journal: str | None = None
     delivery: Delivery = "uniform"
@@ -107,9 +109,11 @@ class System(Struct, frozen=True, kw_only=True):
         """The members that the system begins with."""
         return tuple(member for member in self.members if member not in self.standby)
 
-    def takes_links_at(self, gateway: str) -> BaseAddress | None:
-        """Where a gateway waits for links, if the file says so."""
-        return self.link_address and self.link_address.plus(self.gateways.index(gateway))
+    def takes_links_at(self, gateway: str) -> tuple[BaseAddress, ...]:
+        """Where a gateway waits for links, if the file says so; one that several hosts may run at one of these."""
+        if self.link_address is None:
+            return ()
+        return (self.link_address.plus(self.gateways.index(gateway)), *self.other_link_addresses)
 
 
 class TransferSet(Struct, frozen=True, kw_only=True):
@@ -128,6 +132,7 @@ class Join(Struct, frozen=True, kw_only=True):
     """What connects two systems. `links` None: as many as the rest of the file calls for; `auto`: as `planned`.
 
     The gateways of the first system dial those of the second; `dial` is where they find the first link, if not there.
+    `flows` say, by system, what of it goes over the join.
     """
 
     between: tuple[str, str]
@@ -137,6 +142,11 @@ class Join(Struct, frozen=True, kw_only=True):
     planned: int = 0
     sets: tuple[TransferSet, ...] = ()
     dial: BaseAddress | None = None
+    flows: tuple[tuple[str, Flow], ...] = ()
+
+    def flow(self, system: str) -> Flow:
+        """What of a system goes over this join: of one that the file says nothing of, everything."""
+        return dict(self.flows).get(system, EVERYTHING)
 
 
 class Path(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ def _plan(topology: Topology, index: int, side: str) -> JoinPlan:
         imported=imported,
         numbered_imports=_share(topology, join, other) != "by-origin",
         causal_system=topology.system(side).order != "fifo",
+        far_acts_alone=topology.system(other).acts_alone,
     )
 
 

@@ -293,7 +293,7 @@ def open_log(
 ) -> ProcessLog:
     """A log in a directory of logs. A history that is already there is never continued: two lives would mix."""
     directory = Path(directory)
-    stem = ".".join(map(_safe, (run, system, process)))
+    stem = _stem(run, system, process)
     first = directory / (f"{stem}.jsonl" if trace_format == "jsonl" else f"{stem}-00000.parquet")
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -307,6 +307,15 @@ def open_log(
         raise _cannot_write(directory, error) from error
     sink = JsonlSink(first, fsync=fsync) if trace_format == "jsonl" else ParquetSink(directory, stem, fsync=fsync)
     return ProcessLog(sink, run, system, process, role, names, flush_rows=flush_rows)
+
+
+def log_path(directory: str | Path, run: str, system: str, process: str) -> Path:
+    """Where the history of a process is, as JSON Lines."""
+    return Path(directory) / f"{_stem(run, system, process)}.jsonl"
+
+
+def _stem(*names: str) -> str:
+    return ".".join(map(_safe, names))
 
 
 def _safe(name: str) -> str:

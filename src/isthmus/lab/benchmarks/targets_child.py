@@ -396,7 +396,7 @@ async def over_lines(
     """First a plain pump between the ports where links are dialled and taken, then the sites, through one emulator."""
     topology = load(file)
     (join,) = topology.joins
-    far = [topology.system(link.far.system).takes_links_at(link.far.process) for link in all_links(topology)]
+    far = [topology.system(link.far.system).takes_links_at(link.far.process)[0] for link in all_links(topology)]
     ends = [(join.dial.port + at, each.port) for at, each in enumerate(far) if join.dial is not None and each]
     lines = Lines(line, ends, file.with_suffix(".log"))
     try:

@@ -276,7 +276,7 @@ class Sites:
         topology = load(self.file)
         (join,) = topology.joins
         assert join.dial is not None, f"{self.file}: nobody dials the emulated lines"
-        far = [topology.system(link.far.system).takes_links_at(link.far.process) for link in all_links(topology)]
+        far = [topology.system(link.far.system).takes_links_at(link.far.process)[0] for link in all_links(topology)]
         return [(join.dial.port + index, address.port) for index, address in enumerate(far) if address is not None]
 
     async def __aexit__(self, *_: object) -> None:

@@ -408,7 +408,13 @@ class Membership:
                 self.host.stop(EXCLUDED, out)
                 return
             self.host.block()
-            self.goal, self.goal_source = pdu, source
+            if source in proposal.senders:
+                self.goal_source = source
+            elif not isinstance(self.goal, Install):
+                # It has just come, and never had what may be missing here.
+                stayed = [each for each in proposal.senders if each in proposal.members and each != self.owner]
+                self.goal_source = stayed[0] if stayed else source
+            self.goal = pdu
             self._pursue(now, out)
         elif pdu.view < view.number and source not in view.members:
             # It is out, and waits until it knows that we have moved on.

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Coroutine, Iterator
 from ipaddress import ip_address
+from itertools import cycle
 from random import Random
 from ssl import SSLContext
 from typing import Any
@@ -57,20 +58,20 @@ class Links:
         self._limits = limits
         self._random = random or Random()
         self._links: dict[LinkId, LiveLink] = {}
-        self._dialled: dict[LinkId, Address] = {}
+        self._dialled: dict[LinkId, tuple[Address, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self.refused = 0
 
-    def add(self, link: LinkId, far: ProcessName, far_slot: int, dial: Address | None = None) -> LiveLink:
-        """One more link, before `open`. With `dial` this end calls; without, it waits to be called."""
+    def add(self, link: LinkId, far: ProcessName, far_slot: int, *dial: Address) -> LiveLink:
+        """One more link, before `open`. With `dial` this end calls, at one of these; without, it waits to be called."""
         if link in self._links:
             raise ValueError(f"link {link} is there already")
-        if dial is None and self._listener is None:
+        if not dial and self._listener is None:
             raise ValueError(f"link {link} to {far} has no address to dial, and {self.name} does not listen")
         added = LiveLink(LinkEnds(link, self.name, far, far_slot), self._me, self._callbacks, self._limits)
         self._links[link] = added
-        if dial is not None:
+        if dial:
             self._dialled[link] = dial
         return added
 
@@ -84,8 +85,8 @@ class Links:
         """Begin to listen and to dial. Returns at once; `on_up` says what has come of it."""
         self._warn_of_plain_text()
         self._listen()
-        for link, address in self._dialled.items():
-            self._start(self._keep_dialling(self._links[link], address))
+        for link, addresses in self._dialled.items():
+            self._start(self._keep_dialling(self._links[link], addresses))
 
     def send(self, link: LinkId, pdu: LinkPdu) -> None:
         self._links[link].send(pdu)
@@ -95,23 +96,26 @@ class Links:
 
     # Dialling.
 
-    async def _keep_dialling(self, link: LiveLink, address: Address) -> None:
-        """Have a connection whenever possible. Trouble is logged once, and again only when it has become another."""
+    async def _keep_dialling(self, link: LiveLink, addresses: tuple[Address, ...]) -> None:
+        """Have a connection whenever possible. Trouble is logged once, and again only when it has become another.
+
+        After each connection and each attempt it is the next address's turn: whoever was at the last one may be gone.
+        """
         loop = asyncio.get_running_loop()
         pause = self._limits.first_pause
-        last_trouble = ""
-        while True:
+        last_trouble: dict[Address, str] = {}
+        for address in cycle(addresses):
             try:
                 connection = await self._dial(link, address)
             except (OSError, LinkError) as error:
                 reason = reason_of(error)
-                if reason != last_trouble:
+                if reason != last_trouble.get(address):
                     # That nobody is there yet is no fault; everything else wants somebody to look at it.
                     level = logging.INFO if isinstance(error, ConnectionRefusedError) else logging.WARNING
                     log.log(level, "%s cannot be opened to %s yet: %s", link.label, address, reason)
-                last_trouble = reason
+                last_trouble[address] = reason
             else:
-                last_trouble = ""
+                last_trouble.clear()
                 opened = loop.time()
                 await asyncio.wait((connection.gone,))
                 if loop.time() - opened > self._limits.longest_pause:
@@ -219,7 +223,7 @@ class Links:
 
     def _warn_of_plain_text(self) -> None:
         """Say that a link leaves the machine unprotected, once."""
-        hosts = [address.host for address in self._dialled.values()]
+        hosts = [address.host for addresses in self._dialled.values() for address in addresses]
         if self._listener is not None:
             hosts.append(address_of(self._listener).host)
         if self._tls is None and not all(map(_is_this_machine, hosts)):

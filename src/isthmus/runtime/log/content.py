@@ -14,6 +14,8 @@ from isthmus.core.segment import MAX_PAYLOAD
 
 MAX_HEADERS = 4096
 MAX_NAME = 64 << 10
+MAX_ENCODED = MAX_PAYLOAD + (96 << 10)
+"""Bytes of one entry with all that belongs to it: a body of 1 MiB, which many brokers allow, and its headers."""
 
 HEADER_ORIGIN, HEADER_SEQ, HEADER_PATH = "isthmus-origin", "isthmus-seq", "isthmus-path"
 OUR_HEADERS = frozenset((HEADER_ORIGIN, HEADER_SEQ, HEADER_PATH))
@@ -40,6 +42,10 @@ class Content(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     place: int = 0
 
 
+NOTHING = Content(body=b"", place=-1)
+"""In place of a message that is not to go on: it keeps its number, and nobody appends it."""
+
+
 class TooLarge(ValueError):
     """An entry does not fit what isthmus carries as one message."""
 
@@ -51,8 +57,8 @@ _decoder = msgspec.msgpack.Decoder(Content)
 def encode(content: Content) -> bytes:
     """The payload that carries this; `TooLarge` beyond what one message may have."""
     payload = _encoder.encode(content)
-    if len(payload) > MAX_PAYLOAD:
-        raise TooLarge(f"an entry of {len(payload):,} bytes is larger than the {MAX_PAYLOAD:,} that a message may have")
+    if len(payload) > MAX_ENCODED:
+        raise TooLarge(f"an entry of {len(payload):,} bytes is larger than the {MAX_ENCODED:,} that a message may have")
     return payload
 
 

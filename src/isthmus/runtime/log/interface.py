@@ -10,7 +10,7 @@ in docs/design/logs.md, how it is used in docs/design/brokers.md. In short:
   ours raises `Recreated`.
 
 Methods may raise `Unavailable` at any time; the caller waits and calls again. An adapter reconnects by itself in the
-next call. Nothing is called twice at the same time except `read`, which runs beside the others.
+next call. `read` and `durable` run beside the others, each once at a time; of the others one is called at a time.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ class Log(Protocol):
     async def append(self, entries: Sequence[Entry], record: bytes, expected: bytes) -> None:
         """Append all of these, in this order, and set the record; only if the claim is ours and the record `expected`.
 
+        Without entries only the record is set: some messages are not to be appended, and that has to be known as well.
         Raises `Superseded` if it is not so, and `Refused` if some entry can never be appended. After `Unavailable`
         nobody knows; `state` will tell.
         """

@@ -5,8 +5,10 @@ gone at the end, gateways included, and none of them wrote a journal. But a proc
 (docs/design/group.md, "uniform"), and who leaves in good order sees its messages through: what is lost by that is
 missing like anything else. A message *follows* a lost one when it could only be delivered after it: in a run that
 promises causal order if the lost one is in its causal past, in one that promises FIFO if both are of one sender. And
-systems of some kinds promise nothing to arrive once one of their processes has
-crashed (clusters, Sect. V). All other rows of such a run are judged like those of any other, and order always is.
+systems of some kinds promise nothing to arrive once one of their processes has crashed (clusters, Sect. V). And where
+the joins of a log have stopped, because it was trimmed or deleted before they had read it, nothing crosses it until a
+person says so; and whatever is joined to it, near or far, goes on only until windows are full of what is not confirmed.
+All other rows of such a run are judged like those of any other, and order always is.
 """
 
 from __future__ import annotations
@@ -33,37 +35,45 @@ Enough: TypeAlias = Callable[[Sequence[int], Sequence[int]], bool]
 class Unpromised(Struct, frozen=True):
     """How many messages some living process has not got that nobody could promise it, by reason; and what is held.
 
-    `lost` and `following` are messages, `after_crash` those of systems that promise nothing to arrive after a crash;
-    `held` says in words what the living of such a system still hold.
+    `lost` and `following` are messages, `after_crash` those of systems that promise nothing to arrive after a crash,
+    `stopped` those of parts in which the joins of a log have stopped; `held` says in words what the living of such a
+    system still hold.
     """
 
     lost: int = 0
     following: int = 0
     after_crash: int = 0
+    stopped: int = 0
     held: str = ""
 
     def counts(self) -> dict[str, int]:
         """By reason, those that there are."""
-        counts = {"lost": self.lost, "following": self.following, "after a crash": self.after_crash}
+        counts = {"lost": self.lost, "following": self.following}
+        counts |= {"after a crash": self.after_crash, "of a stopped join": self.stopped}
         return {reason: count for reason, count in counts.items() if count}
 
 
 class Missing(OracleFinding):
     """Agreement, but for messages that nobody can promise: their absence is counted by itself.
 
-    `lost` are messages without a holder, `after_crash` those of which nobody promises anything any more.
+    `lost` are messages without a holder, `after_crash` and `stopped` those of which nobody promises anything any more.
     """
 
-    def __init__(self, history: RunHistory, lost: set[int], after_crash: set[int], promise: str) -> None:
+    def __init__(
+        self, history: RunHistory, lost: set[int], after_crash: set[int], stopped: set[int], promise: str
+    ) -> None:
         super().__init__(history, "agreement")
         self._lost = lost
         self._after_crash = after_crash
         self._by_sender = promise == "fifo"
-        self.missing: dict[str, set[int]] = {"lost": set(), "following": set(), "after crash": set()}
+        self._stopped = stopped
+        self.missing: dict[str, set[int]] = {"lost": set(), "following": set(), "after crash": set(), "stopped": set()}
 
     def violated(self, process: ProcessHistory, first: int, second: int | None = None, **more: Any) -> None:
         if first in self._after_crash:
             self.missing["after crash"].add(first)
+        elif first in self._stopped:
+            self.missing["stopped"].add(first)
         elif first in self._lost:
             self.missing["lost"].add(first)
         elif self._follows(first, process):
@@ -99,11 +109,13 @@ def what_is_missing(
     promises: Mapping[str, str],
     crashed: Collection[str],
     enough: Mapping[str, Enough],
+    stopped: Collection[str] = (),
 ) -> tuple[Unpromised, bool]:
     """What is missing that nobody can promise; and whether anything else is missing, which is a violation.
 
     `journals` are systems whose gateways write one, `promises` are the orders of the runs, `crashed` are systems that
-    promise nothing to arrive any more, `enough` says of some systems who has to hold what is delivered there.
+    promise nothing to arrive any more, `enough` says of some systems who has to hold what is delivered there, `stopped`
+    are systems that are joined, near or far, with one whose joins have stopped.
     """
     alive = {(row.system, row.process) for row in events if row.event == "end"}
     holders: defaultdict[Key, dict[str, int]] = defaultdict(dict)
@@ -121,11 +133,17 @@ def what_is_missing(
         keys = [(history.run, *key) for key in history.keys]
         lost = {number for number, key in enumerate(keys) if key not in kept and key not in careless}
         after_crash = {number for number, key in enumerate(history.keys) if key[0] in crashed}
-        found = Missing(history, lost, after_crash, promises[history.run])
+        waiting = {number for number, key in enumerate(history.keys) if key[0] in stopped}
+        found = Missing(history, lost, after_crash, waiting, promises[history.run])
         agreement(history, found)
         otherwise = otherwise or bool(found.violations)
         missing.update({reason: len(messages) for reason, messages in found.missing.items()})
-    counts = Unpromised(lost=missing["lost"], following=missing["following"], after_crash=missing["after crash"])
+    counts = Unpromised(
+        lost=missing["lost"],
+        following=missing["following"],
+        after_crash=missing["after crash"],
+        stopped=missing["stopped"],
+    )
     return counts, otherwise
 
 

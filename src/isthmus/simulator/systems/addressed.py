@@ -88,6 +88,7 @@ class AddressedSystem(ABC):
     """One system. Subclasses make its endpoints, and know what goes wrong with them."""
 
     application: AddressedApplication
+    stopped = ""
 
     def __init__(self, topology: Topology, system: System, world: World) -> None:
         self.system = system

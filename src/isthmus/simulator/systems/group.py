@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from isthmus.core.endpoint import Member, View
 from isthmus.core.ids import LIFE, ProcessId, incarnation_of, life_of, slot_of
+from isthmus.join.export import Export
 from isthmus.join.grouped import GroupGateway
 from isthmus.join.member import GatewayMember, Group, gateway_settings, seats_of
 from isthmus.join.plan import JoinPlan
@@ -38,6 +39,8 @@ JOIN_BLOCK = 3
 
 class SimulatedSystem:
     """Starts the members of one system and keeps starting new ones where a fault plan wants it."""
+
+    stopped = ""
 
     def __init__(
         self,
@@ -164,7 +167,7 @@ class SimulatedSystem:
             recovered=self.lives.recovered,
         )
         if self._tight:
-            _tighten(gateway)
+            tighten(gateway.exports.values())
         return GatewayMember(group, gateway)
 
     def _member(self, process: ProcessId, settings: GroupSettings, joining: bool) -> Group:
@@ -304,8 +307,9 @@ def not_confirmed(host: Host) -> str:
     return ""
 
 
-def _tighten(gateway: GroupGateway) -> None:
-    for export in gateway.exports.values():
+def tighten(exports: Iterable[Export]) -> None:
+    """Give joins windows and blocks so small that short runs fill them and use all links."""
+    for export in exports:
         share = export.share
         if isinstance(share, Sequenced):
             share.window, share.block_messages = JOIN_WINDOW, JOIN_BLOCK

@@ -23,6 +23,8 @@ class Simulated(Protocol):
     """One simulated system, started when it is made."""
 
     slots: list[int]
+    stopped: str
+    """Why its joins have stopped and wait for a person; empty where they go on. Only those of logs ever stop."""
     nemesis: Any
     """Carries its `plan` of faults out: `schedule` at the start, `heal` at the end of all faults."""
 

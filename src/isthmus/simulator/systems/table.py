@@ -13,6 +13,7 @@ from isthmus.simulator.systems.clusters import CLUSTERS
 from isthmus.simulator.systems.daisy_broadcast import DAISY
 from isthmus.simulator.systems.group import GROUP
 from isthmus.simulator.systems.kind import SimulatedKind
+from isthmus.simulator.systems.log import LOG
 from isthmus.topology.model import Topology
 
 KINDS: dict[str, SimulatedKind] = {
@@ -20,6 +21,7 @@ KINDS: dict[str, SimulatedKind] = {
     "acknowledged": ACKNOWLEDGED,
     "clusters": CLUSTERS,
     "daisy": DAISY,
+    "log": LOG,
 }
 
 
@@ -42,6 +44,7 @@ def asked_for(topology: Topology) -> dict[str, float]:
     # Who crashes is drawn among all members of a system.
     gateways = sum(len(system.gateways) / len(system.members) for system in joined)
     last = sum(1 / len(system.members) for system in alone)
+    logs = sum(system.acts_alone for system in joined)
     wanted = {
         "crash": crashes * len(systems),
         "partition": drawn(faults.partitions) * len(several),
@@ -54,6 +57,10 @@ def asked_for(topology: Topology) -> dict[str, float]:
         "site died": drawn(faults.restarts) * sum(system.journal is not None for system in systems),
         "gateway crashed": crashes * gateways,
         "last gateway gone": crashes * last,
+        "gateway paused": drawn(faults.pauses) * logs,
+        "broker died": drawn(faults.broker_kills) * logs,
+        "log trimmed": drawn(faults.trims) * logs,
+        "log recreated": drawn(faults.recreations) * logs,
     }
     return {kind: times for kind, times in wanted.items() if times}
 

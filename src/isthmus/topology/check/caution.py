@@ -61,7 +61,7 @@ def check_ends(report: Problems, topology: Topology) -> None:
             if not present:
                 reason = f"every gateway that a link to {other} ends at is on standby: nothing would cross"
                 report.refuse(f"systems.{name}.standby", reason, f"leave out {next(iter(ends)).process}")
-            elif len(present) == 1:
+            elif len(present) == 1 and not system.acts_alone:
                 alone.setdefault(present[0], []).append(other)
     for gateway, others in alone.items():
         system = topology.system(gateway.system)
@@ -104,12 +104,20 @@ def _check_faults(report: Problems, topology: Topology) -> None:
     kept = any(system.journal for system in systems)
     gone = faults.crashes or faults.leaves or faults.partitions or faults.cuts or faults.slow or faults.restarts
     absent = any(system.standby for system in systems)
+    logs = any(system.acts_alone and topology.is_joined(system.name) for system in systems)
+    of_logs = {
+        "pauses": faults.pauses,
+        "broker-kills": faults.broker_kills,
+        "trims": faults.trims,
+        "recreations": faults.recreations,
+    }
     impossible = {
         "partitions": faults.partitions and not parted and "no system has two members to part",
         "cuts": faults.cuts and not parted and "no system has two members with a line between them",
         "joins": faults.joins and not gone and not absent and "nobody goes, so there is no place to come to",
         "link-cuts": faults.link_cuts and not joined and "there is no join, so no link",
         "site-cuts": faults.site_cuts and not joined and "there is no join, so no link",
+        **{name: asked and not logs and "only logs have that, and none is joined" for name, asked in of_logs.items()},
         "restarts": faults.restarts and not kept and "only a system with a journal begins again, and none has one",
     }
     said = {problem.key for problem in report.problems}

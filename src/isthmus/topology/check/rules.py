@@ -54,6 +54,8 @@ def _check_systems(report: Problems, topology: Topology) -> None:
     for system in topology.systems:
         _check_ports(report, taken, system, "address", system.address, len(system.members))
         _check_ports(report, taken, system, "link-address", system.link_address, len(system.gateways))
+        for address in system.other_link_addresses:
+            _check_ports(report, taken, system, "link-address", address, 1)
 
 
 def _check_ports(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from isthmus.topology.kinds.kind import Kind
 from isthmus.topology.model import System, Topology
 from isthmus.topology.problem import Problems, quote
-from isthmus.topology.read.keys import read_address, read_tls
+from isthmus.topology.read.keys import read_addresses, read_tls
 from isthmus.topology.read.table import Table
 
 OnRefusal: TypeAlias = Literal["stop", "park"]
@@ -60,6 +60,7 @@ def _read(table: Table, system: System) -> System:
         options=_options(table),
     )
     order = system.order
+    addresses = read_addresses(table, "link-address")
     if len(streams) > 1 and order != "fifo" and "order" in table.entries:
         reason = "each of several streams has an order of its own, and none is kept between them"
         table.refuse("order", reason, 'write order = "fifo", or use one stream')
@@ -70,7 +71,8 @@ def _read(table: Table, system: System) -> System:
         processes=names,
         gateways=system.gateways and ("g1",),
         acts_alone=True,
-        link_address=read_address(table, "link-address", 1),
+        link_address=addresses[0] if addresses else None,
+        other_link_addresses=addresses[1:],
         tls=read_tls(table),
     )
 
@@ -126,12 +128,37 @@ def _check(report: Problems, topology: Topology, systems: Sequence[System]) -> N
             if before != system.name:
                 reason = f"{before} is the same stream of the same broker: one log cannot be two systems"
                 report.refuse(f"systems.{system.name}.url", reason, "name another stream, or remove one of the two")
+    _check_flows(report, topology)
     paths = [index for index, join in enumerate(topology.joins) if join.assign == "paths"]
     for index in paths:
         names = [name for name in topology.joins[index].between if name in {system.name for system in systems}]
         if names:
             reason = f"{names[0]} is a log, which one gateway serves at a time: it has no paths to choose from"
             report.refuse(f"joins[{index}].assign", reason, "remove [[paths]], or join it in a forest")
+
+
+def _check_flows(report: Problems, topology: Topology) -> None:
+    """What `[joins.of.SYSTEM]` says has to be about a log, and the same for all joins that read it."""
+    starts: dict[str, tuple[str, str]] = {}
+    for index, join in enumerate(topology.joins):
+        for name, flow in join.flows:
+            key = f"joins[{index}].of.{name}"
+            if name not in join.between:
+                report.refuse(key, "is none of the two systems of this join", f"name {join.between[0]}")
+            elif not topology.system(name).acts_alone:
+                reason = "is no broker: its messages have no subject or key, and begin with the first"
+                report.refuse(key, reason, "remove it")
+            elif flow.filters and not all(topology.system(end).acts_alone for end in join.between):
+                reason = "the other system is embedded, and would see an empty message in place of each"
+                report.refuse(key, reason, "remove allow and deny, and filter in the application")
+    for name in [system.name for system in topology.systems if system.acts_alone]:
+        for index, join in enumerate(topology.joins):
+            if name in join.between:
+                start, key = join.flow(name).start, f"joins[{index}].of.{name}.from"
+                other = starts.setdefault(name, (start, key))
+                if other[0] != start:
+                    reason = f"{other[1]} is {quote(other[0])}, and a log is read once for all joins"
+                    report.refuse(key, reason, "write the same for both")
 
 
 LOG = Kind(providers=tuple(_SCHEMES), keys=_KEYS, read=_read, check=_check)

@@ -9,8 +9,20 @@ from isthmus.topology.read.table import Table
 
 def read_address(table: Table, key: str, ports: int) -> BaseAddress | None:
     text = table.text(key)
-    if text is None:
-        return None
+    return None if text is None else _address(table, key, text, ports)
+
+
+def read_addresses(table: Table, key: str) -> tuple[BaseAddress, ...]:
+    """One address, or an array of them: of all hosts of which one at a time listens."""
+    if not isinstance(table.entries.get(key), list):
+        one = read_address(table, key, 1)
+        return () if one is None else (one,)
+    texts = table.names(key, is_name=str.isprintable, form='write "host:port"') or ()
+    found = [_address(table, key, text, 1) for text in texts]
+    return tuple(each for each in found if each is not None)
+
+
+def _address(table: Table, key: str, text: str, ports: int) -> BaseAddress | None:
     host, separator, digits = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0

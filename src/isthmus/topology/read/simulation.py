@@ -94,7 +94,9 @@ class OwnLine(Struct, frozen=True, kw_only=True):
 class Faults(Struct, frozen=True, kw_only=True):
     """At most how many of each in one run, per system; `link_cuts` and `site_cuts` (all links of a site) in all.
 
-    `restarts` are of systems that keep a journal: all processes die at once, and the system is started again.
+    `restarts` are of systems that keep a journal: all processes die at once, and the system is started again. Logs have
+    `pauses` (gateways that stop, and go on when others have taken over), `broker_kills` (brokers that lose what was not
+    durable), `trims` (heads that go) and `recreations` (logs that are deleted and made anew).
 
     With `swarm` every run draws which kinds it has at all and how many of them; without, every run has all of them.
     Swarms find more: a run with many cuts and no crash visits states that an even mixture never sees.
@@ -109,6 +111,10 @@ class Faults(Struct, frozen=True, kw_only=True):
     link_cuts: int = 0
     site_cuts: int = 0
     restarts: int = 0
+    pauses: int = 0
+    broker_kills: int = 0
+    trims: int = 0
+    recreations: int = 0
     swarm: bool = False
 
 
@@ -254,6 +260,10 @@ def _faults(table: Table) -> Faults:
         link_cuts=table.integer("link-cuts", default.link_cuts, 0, MAX_FAULTS),
         site_cuts=table.integer("site-cuts", default.site_cuts, 0, MAX_FAULTS),
         restarts=table.integer("restarts", default.restarts, 0, MAX_FAULTS),
+        pauses=table.integer("pauses", default.pauses, 0, MAX_FAULTS),
+        broker_kills=table.integer("broker-kills", default.broker_kills, 0, MAX_FAULTS),
+        trims=table.integer("trims", default.trims, 0, MAX_FAULTS),
+        recreations=table.integer("recreations", default.recreations, 0, MAX_FAULTS),
         swarm=table.boolean("swarm", default.swarm),
     )
     table.close()

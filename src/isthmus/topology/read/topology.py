@@ -25,6 +25,7 @@ from isthmus.topology.model import (
 )
 from isthmus.topology.problem import Problems, listing, quote
 from isthmus.topology.read.exploration import read_exploration
+from isthmus.topology.read.flow import read_flows
 from isthmus.topology.read.keys import read_address
 from isthmus.topology.read.simulation import read_simulation
 from isthmus.topology.read.table import NAME, Table, describe, shorten
@@ -140,6 +141,7 @@ def _join(table: Table, systems: tuple[System, ...], in_paths: bool) -> Join:
         links=_links(table),
         sets=_simple_sets(table, between, systems) + tuple(_sets(table)),
         dial=read_address(table, "dial", 1),
+        flows=read_flows(table),
     )
     table.close()
     return join

@@ -1,0 +1,190 @@
+"""Segments in, appends out: the entries that a log gets from elsewhere, and the import record that goes with them.
+
+An append whose outcome is unknown, because the connection broke, is looked up: the record is what it was, or what it
+was to become, or somebody else's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from isthmus.core.ids import ProcessId
+from isthmus.core.marks import SlotMarks
+from isthmus.core.segment import Opened, Segment, join
+from isthmus.runtime.log.content import NOTHING, Content
+from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, Unavailable
+from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
+from isthmus.runtime.log.place import LogPlace
+from isthmus.topology.kinds.log import OnRefusal
+
+log = logging.getLogger(__name__)
+
+MOST_MESSAGES = 4096
+MOST_BYTES = 1 << 20
+"""What one append takes at most; one entry may be larger by itself."""
+
+Patiently = Callable[..., Awaitable[Any]]
+"""Calls a method of the log until the broker answers."""
+
+
+class Done(NamedTuple):
+    """These messages are dealt with. Those in `aside` are not in the log: they were refused, or did not pass."""
+
+    segment: Segment
+    aside: Sequence[Opened] = ()
+
+
+class Appending:
+    """What waits to be appended, and the record as the broker has it. `accepted` is the record with what is under way.
+
+    `missing` are the numbers that were parked and that reading may still come by; `skips` are the systems of which some
+    messages were not to be appended, so that their numbers may have gaps in the log.
+    """
+
+    def __init__(self, place: LogPlace, log: Log, state: State, on_refusal: OnRefusal, patiently: Patiently) -> None:
+        self._place = place
+        self._log = log
+        self._token = state.token
+        self._written = state.record
+        self._on_refusal = on_refusal
+        self._patiently = patiently
+        record = decode(state.record, Record, place.system.name) if state.record else Record()
+        self.marks = numbered(record.marks, place.names)
+        self.accepted = self.marks.copy()
+        parked = [(id_of(name, place.names), seq) for name, seq in record.parked]
+        self.missing = {(origin, seq) for origin, seq in parked if origin is not None}
+        self.skips = set(record.skips)
+        self._waiting: deque[Segment] = deque()
+        self.bytes_waiting = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def is_in(self, origin: ProcessId) -> int:
+        """Up to which number messages of an origin are in the log, or may be."""
+        return self.accepted.get(origin)
+
+    def add(self, segment: Segment) -> None:
+        self._waiting.append(segment)
+        self.bytes_waiting += segment.payload_bytes
+
+    async def append(self) -> Done:
+        """Append the next messages, as many as fit one append."""
+        segments = self._next()
+        messages = [message for segment in segments for message in segment]
+        aside: list[Opened] = []
+        left = messages
+        while left:
+            try:
+                await self._write(left, aside)
+                break
+            except Refused as refused:
+                await self._write(left[: refused.index], aside)
+                await self._park(left[refused.index], refused.reason)
+                aside.append(left[refused.index])
+                left = left[refused.index + 1 :]
+        return Done(join(segments), aside)
+
+    def _next(self) -> list[Segment]:
+        taken: list[Segment] = []
+        messages = size = 0
+        while self._waiting and messages < MOST_MESSAGES and size < MOST_BYTES:
+            segment = self._waiting.popleft()
+            fitting = segment.fitting(MOST_MESSAGES - messages, MOST_BYTES - size, MOST_BYTES)
+            segment, rest = segment.cut(max(1, fitting))
+            if rest:
+                self._waiting.appendleft(rest)
+            taken.append(segment)
+            messages += segment.messages
+            size += segment.payload_bytes
+        self.bytes_waiting -= size
+        return taken
+
+    async def _write(self, messages: Sequence[Opened], aside: list[Opened]) -> None:
+        """Append all of these that pass. `Refused` names the first of the messages that is not taken."""
+        entries, places, skipped = [], [], []
+        for place, (origin, seq, payload) in enumerate(messages):
+            content = self._content(place, origin, payload)
+            if content is None:
+                skipped.append(messages[place])
+                self.skips.add(self._place.names.name(origin).system)
+            else:
+                places.append(place)
+                entries.append(self._entry(origin, seq, content))
+        if messages:
+            self.accepted = after = self._record_with(messages)
+            try:
+                await self._surely(after, self._log.append, entries)
+            except Refused as refused:
+                raise Refused(places[refused.index], refused.reason) from refused
+            self.marks = after
+            aside.extend(skipped)
+
+    def _content(self, place: int, origin: ProcessId, payload: bytes) -> Content | None:
+        """What is appended for a message; None where nothing is."""
+        try:
+            content = self._place.content_of(origin, payload)
+        except ValueError as error:
+            raise Refused(place, str(error)) from error
+        if content == NOTHING:
+            return None
+        passing = self._place.passing(self._place.names.name(origin).system)
+        return content if passing is None else passing(content)
+
+    def _entry(self, origin: ProcessId, seq: int, content: Content) -> Entry:
+        name = self._place.names.name(origin)
+        return Entry(content, str(name), seq, self._place.paths[name.system], self._place.part_for(origin))
+
+    def _record_with(self, messages: Sequence[Opened]) -> SlotMarks:
+        after = self.marks.copy()
+        for origin, seq, _ in messages:
+            after.raise_to(origin, seq)
+        return after
+
+    async def _park(self, message: Opened, reason: str) -> None:
+        origin, seq, payload = message
+        name, here = self._place.names.name(origin), self._place.system.name
+        if self._on_refusal == "stop":
+            raise LogProblem(
+                f"{here}: the broker refuses message {seq} of {name}: {reason}. Change what the broker takes, or write "
+                f'on-refusal = "park" in systems.{here}.'
+            )
+        log.warning("%s: message %d of %s was refused and is parked: %s", here, seq, name, reason)
+        self.missing.add((origin, seq))
+        self.accepted = after = self._record_with([message])
+        try:
+            content = self._place.content_of(origin, payload)
+        except ValueError:
+            content = Content(body=payload)
+        await self._surely(after, self._log.park, self._entry(origin, seq, content), reason)
+        self.marks = after
+
+    async def _surely(self, after: SlotMarks, write: Callable[..., Awaitable[None]], *what: object) -> None:
+        """Write, with the record that follows; after a broken connection find out what has come of it."""
+        names = self._place.names
+        record = encode(
+            Record(
+                marks=named(after.counted(), names),
+                parked=named(sorted(self.missing), names),
+                skips=sorted(self.skips),
+            )
+        )
+        while True:
+            try:
+                await write(*what, record, self._written)
+                break
+            except Unavailable:
+                state: State = await self._patiently(self._log.state)
+                if state.token != self._token:
+                    raise Superseded from None
+                if state.record == record:
+                    break
+                if state.record != self._written:
+                    raise LogProblem(
+                        f"{self._place.system.name}: the broker's import record is neither what it was nor what we "
+                        "wrote: it has been changed or set back. Start again, which reads it anew."
+                    ) from None
+        self._written = record
