@@ -245,10 +245,11 @@ class Reader:
 
     def _trouble(self, error: KafkaError, number: int) -> Exception:
         part = self._parts[number]
-        if error.code() == KafkaError._LOG_TRUNCATION:
-            return self._set_back(part, "what was read last is not there any more")
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            # Trimmed, set back or made anew: the next call finds out which.
+            # The words alone tell it from an offset that is not there.
+            if "truncation" in error.str().lower():
+                return self._set_back(part, "what was read last is not there any more")
+            # Trimmed, or made anew: the next call finds out which.
             return Unavailable(f"{_named(part)} at {self._connection.where}: {error.str()}")
         return self._connection.trouble(KafkaException(error))
 

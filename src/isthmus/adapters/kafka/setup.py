@@ -15,6 +15,7 @@ from isthmus.adapters.kafka import parked
 from isthmus.adapters.kafka.connection import PATIENCE, Connection, first_result
 from isthmus.adapters.kafka.places import Part
 from isthmus.adapters.kafka.reader import Offsets
+from isthmus.adapters.kafka.state import MOST_BYTES
 from isthmus.adapters.kafka.writer import Layout
 from isthmus.runtime.log.interface import LogProblem
 
@@ -25,9 +26,9 @@ _STATE = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
-    "max.message.bytes": str(16 << 20),
+    "max.message.bytes": str(MOST_BYTES),
 }
-"""Of the topics of ours. What is put aside may be larger than what the log takes: that may be why it is there."""
+"""What topics of ours are like. An entry may have been put aside because it was larger than what the log takes."""
 _FOR_EVER = "-1"
 
 
@@ -46,7 +47,6 @@ def look_at(connection: Connection, offsets: Offsets, parts: Sequence[Part]) -> 
         listed[part.topic].add(part.partition)
     warnings: list[str] = []
     limits: dict[str, int] = {}
-    whole: dict[str, int] = {}
     replicas, in_sync = 1, "1"
     for topic, described in topics.items():
         if str(described.topic_id) == _NO_ID:
@@ -59,10 +59,7 @@ def look_at(connection: Connection, offsets: Offsets, parts: Sequence[Part]) -> 
         if not settings:
             warnings.append(f"the settings of {topic} cannot be looked at: this user may not describe them")
         warnings += _weaknesses(topic, settings, replicas)
-        if len(listed[topic]) == count:
-            whole[topic] = count
-        else:
-            left = sorted(set(range(count)) - listed[topic])
+        if left := sorted(set(range(count)) - listed[topic]):
             warnings.append(f"of {topic} the partitions {', '.join(map(str, left))} are not joined")
     for ours in (connection.name, parked.topic_of(connection)):
         if _make(connection, offsets.admin, ours, replicas, in_sync):
@@ -73,7 +70,7 @@ def look_at(connection: Connection, offsets: Offsets, parts: Sequence[Part]) -> 
                 f"{ours} at {connection.where} has cleanup.policy={policy}, and would lose what isthmus keeps there: "
                 f"kafka-configs.sh --alter --topic {ours} --add-config cleanup.policy=compact"
             )
-    return Layout(parts, whole, limits, parked.topic_of(connection)), warnings
+    return Layout(parts, limits, parked.topic_of(connection)), warnings
 
 
 def _weaknesses(topic: str, settings: Mapping[str, str], replicas: int) -> Iterator[str]:

@@ -18,6 +18,8 @@ from isthmus.adapters.kafka.reader import Offsets
 from isthmus.runtime.log.interface import LogProblem, Recreated, Unavailable
 
 KEY = b"state"
+MOST_BYTES = 16 << 20
+"""Of a message in a topic of ours."""
 _BACK = (4, 256, 1 << 62)
 """How far before the end to begin looking: behind a message stands the end of its transaction, and what was aborted."""
 _SETTLE = 1.0
@@ -62,6 +64,10 @@ class StateTopic:
 
     def message(self, kept: Kept) -> bytes:
         return _encoder.encode(kept)
+
+    def written(self, kept: Kept) -> None:
+        """This was committed."""
+        self._highest = kept.token
 
     def last(self, *, settled: bool) -> Seen:
         """What is kept now. With `settled` no transaction that had written by now can change it any more.

@@ -20,13 +20,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, murmur2
+from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 
 from isthmus.adapters.kafka.connection import FENCED, PATIENCE, Connection, poll
 from isthmus.adapters.kafka.messages import headers_of, size_of
 from isthmus.adapters.kafka.places import Part
-from isthmus.adapters.kafka.state import KEY, Kept, Seen, StateTopic
+from isthmus.adapters.kafka.state import KEY, MOST_BYTES, Kept, Seen, StateTopic
 from isthmus.runtime.log.interface import Entry, Refused, State, Superseded
 
 TRANSACTION_TIMEOUT = 10.0
@@ -34,7 +34,6 @@ TRANSACTION_TIMEOUT = 10.0
 is committed gets past it, unless a successor claims the log, which ends it at once."""
 
 _REFUSALS = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "it is larger than max.message.bytes of the topic",
     KafkaError.INVALID_RECORD: "the broker calls it invalid: a compacted topic takes no message without a key",
     KafkaError.INVALID_MSG: "the broker calls it invalid",
     KafkaError.INVALID_TIMESTAMP: "the topic takes no such time (message.timestamp.before.max.ms and after.max.ms)",
@@ -43,25 +42,11 @@ _REFUSALS = {
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What writing has to know of the topics: the partitions that are ours, and how large a batch may be."""
+    """What writing has to know of the topics: the partitions that are ours, and of each topic the largest batch."""
 
     parts: Sequence[Part]
-    partitions: dict[str, int]
-    """Of topics all of whose partitions are ours: how many there are."""
     limits: dict[str, int]
     parked: str
-
-    def part_of(self, entry: Entry) -> Part:
-        """The partition of an entry: by its key, as clients do it, where several are ours; else as we are told."""
-        parts = self.parts
-        if len(parts) == 1:
-            return parts[0]
-        part = parts[entry.part]
-        subject, key = entry.content.subject, entry.content.key
-        topic = subject if subject in self.partitions else part.topic
-        if key is None or topic not in self.partitions:
-            return part
-        return Part(topic, murmur2(key, self.partitions[topic]), True)
 
 
 class Writer:
@@ -157,7 +142,7 @@ class Writer:
             headers = headers_of(entry)
         except UnicodeDecodeError:
             raise Refused(index, "the name of a header is no UTF-8, and Kafka has no others") from None
-        part = self._layout.part_of(entry)
+        part = self._layout.parts[entry.part]
         value = content.body if content.place >= 0 else None
         size, limit = size_of(value, content.key, headers), self._layout.limits[part.topic]
         if size > limit:
@@ -195,7 +180,7 @@ class Writer:
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT * 1000),
             # Of a batch of several messages the broker measures the whole.
             batch_size=min(1_000_000, *self._layout.limits.values()),
-            message_max_bytes=max(1_000_000, *self._layout.limits.values()),
+            message_max_bytes=MOST_BYTES,
             # A commit waits for no linger.
             linger_ms=20,
             queue_buffering_max_kbytes=64 << 10,
@@ -228,12 +213,12 @@ class Writer:
             )
             producer.commit_transaction(PATIENCE)
         except (KafkaException, BufferError) as error:
-            self._give_up(error, failed)
-            raise
+            raise self._meaning(error, failed, messages) from None
         except BaseException:
             self._let_go()
             raise
         self._kept = kept
+        self._state.written(kept)
 
     def _produce(self, message: dict[str, Any], on_delivery: Any) -> None:
         give_up = time.monotonic() + PATIENCE
@@ -246,28 +231,60 @@ class Writer:
                     raise
                 self._producer.poll(0.05)
 
-    def _give_up(self, error: Exception, failed: Sequence[tuple[int, KafkaError]]) -> None:
-        """A transaction did not come to its end. Raises what that means."""
-        producer = self._producer
-        poll(producer)
-        refused = next(((index, reason) for index, reason in failed if reason.code() in _REFUSALS), None)
-        if refused is not None and refused[0] >= 0:
+    def _meaning(
+        self, error: Exception, failed: Sequence[tuple[int, KafkaError]], messages: Sequence[dict[str, Any]]
+    ) -> Exception:
+        """What it means that a transaction did not come to its end."""
+        poll(self._producer)
+        reason = next((reason for index, reason in failed if reason.code() in _REFUSALS and index >= 0), None)
+        if reason is not None:
             try:
-                producer.abort_transaction(PATIENCE)
-            except KafkaException:
+                index = self._first_refused(messages)
+                return Refused(index, f"{_REFUSALS[reason.code()]} ({reason.str()})")
+            except (KafkaException, BufferError) as other:
+                error = other
+            finally:
+                # What is tried is tried without asking again whether the claim is ours.
                 self._let_go()
-            index, reason = refused
-            raise Refused(index, f"{_REFUSALS[reason.code()]} ({reason.str()})")
         self._let_go()
-        reasons = [reason for _, reason in failed]
+        reasons = [each for _, each in failed]
         if isinstance(error, KafkaException):
             reasons.append(error.args[0])
-        if any(reason.code() in FENCED for reason in reasons):
+        if any(each.code() in FENCED for each in reasons):
             # Somebody has begun anew: a new holder, or a former one that has lost its way and will find out.
             if self._state.last(settled=True).kept.claim != self._claim:
                 self._claim = b""
-                raise Superseded from None
-        raise self._connection.trouble(error) from None
+                return Superseded()
+        return self._connection.trouble(error)
+
+    def _first_refused(self, messages: Sequence[dict[str, Any]]) -> int:
+        """Which is the first that the broker does not take: it refuses whole batches, and does not say for which.
+
+        Halves are tried in transactions that are aborted.
+        """
+        begin, end = 0, len(messages)
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            if self._is_refused(messages[begin:middle]):
+                end = middle
+            else:
+                begin = middle
+        return begin
+
+    def _is_refused(self, messages: Sequence[dict[str, Any]]) -> bool:
+        failed: list[tuple[int, KafkaError]] = []
+        # A producer that was refused something sent nothing for 5 s after its abort; a new one sends at once.
+        self._begin()
+        self._producer.begin_transaction()
+        for index, message in enumerate(messages):
+            self._produce(message, partial(_note_failure, failed, index))
+        self._producer.flush(PATIENCE)
+        self._producer.abort_transaction(PATIENCE)
+        if any(reason.code() in _REFUSALS for _, reason in failed):
+            return True
+        if failed:
+            raise KafkaException(failed[0][1])
+        return False
 
 
 def _note_failure(failed: list[tuple[int, KafkaError]], index: int, error: KafkaError | None, _: object) -> None:

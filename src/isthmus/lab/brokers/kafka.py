@@ -229,13 +229,14 @@ def create(server: KafkaServer, topic: str, partitions: int = 1, **config: str) 
     while True:
         try:
             _done(operator.create_topics([NewTopic(topic, partitions, 1, config=config)]))
-            return
-        except KafkaException as error:
+            break
+        except KafkaException:
+            # The one before is still being deleted, or a broker that has just begun does not count itself yet.
             if time.monotonic() > give_up:
                 raise
-            # The one before is still being deleted, or a broker that has just begun knows of no other yet.
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                time.sleep(0.05)
+            time.sleep(0.05)
+    while topic not in operator.list_topics(timeout=PATIENCE).topics and time.monotonic() < give_up:
+        time.sleep(0.02)
 
 
 def produce(server: KafkaServer, topic: str, contents: Sequence[Content], partition: int = 0) -> None:
@@ -284,7 +285,6 @@ def consume_messages(server: KafkaServer, topic: str, partition: int = 0) -> lis
     )
     found: list[Any] = []
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         give_up = time.monotonic() + PATIENCE
         while time.monotonic() < give_up:
@@ -298,7 +298,7 @@ def consume_messages(server: KafkaServer, topic: str, partition: int = 0) -> lis
                     raise KafkaException(error)
     finally:
         consumer.close()
-    raise TimeoutError(f"{topic} could not be read up to {end} in {PATIENCE:.0f} s")
+    raise TimeoutError(f"{topic} could not be read to its end in {PATIENCE:.0f} s")
 
 
 def _seen(message: Any) -> Entry:

@@ -31,7 +31,18 @@ _SCHEMES = {
 _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
-_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", "default-subject", *_SECRETS, *_FILES)
+_KEYS = (
+    "url",
+    "stream",
+    "streams",
+    "link-address",
+    "tls",
+    "on-refusal",
+    "default-subject",
+    "sasl-mechanism",
+    *_SECRETS,
+    *_FILES,
+)
 _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
 MOST_STREAMS = 64
 
@@ -112,7 +123,7 @@ def _streams(table: Table) -> tuple[str, ...]:
 
 
 def _options(table: Table) -> dict[str, str]:
-    options = {key: table.text(key) for key in ("default-subject", *_SECRETS, *_FILES)}
+    options = {key: table.text(key) for key in ("default-subject", "sasl-mechanism", *_SECRETS, *_FILES)}
     for secret in ("password", "token"):
         if options[f"{secret}-file"] and options[f"{secret}-env"]:
             table.refuse(f"{secret}-env", f"there is a {secret}-file, too", "keep one of the two")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +63,10 @@ class Authority:
         if uri is not None:
             names.append(x509.UniformResourceIdentifier(uri))
         if host is not None:
-            names.append(x509.DNSName(host))
+            try:
+                names.append(x509.IPAddress(ip_address(host)))
+            except ValueError:
+                names.append(x509.DNSName(host))
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
