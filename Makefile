@@ -9,7 +9,7 @@ MINUTES ?= 60
 WORKERS ?= $(shell expr $$(nproc) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real extras lint format bench soak clean
+.PHONY: help setup demo test test-real cluster extras lint format bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,10 @@ test-real: ## long tests with real processes: kills, live runs, the demo
 	@scripts/setup real
 	@scripts/kafka
 	$(BIN)/pytest -m real -n $(WORKERS) --dist worksteal
+
+cluster: ## every command of the pipeline x every kind of Spark x every kind of place, as a table; half an hour
+	@scripts/setup real
+	$(BIN)/pytest -m "cluster or real" -n 0 tests/pipeline/test_cells.py
 
 extras: setup ## the wheel with each extra, installed by pip into an empty environment
 	scripts/extras

@@ -4,6 +4,7 @@
 
     result = isthmus.audit(spark, "traces")    # needs the extra `spark`, which is imported then and not before
     result.violations.show()
+    isthmus.measure(spark, "traces").pairs.show()
 
 docs/pipeline-api.md lists what is public of the pipeline.
 """
@@ -15,13 +16,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isthmus.pipeline import register as register
     from isthmus.pipeline.result import AuditResult as AuditResult
+    from isthmus.pipeline.result import MeasureResult as MeasureResult
     from isthmus.pipeline.result import audit as audit
+    from isthmus.pipeline.result import measure as measure
 
 __version__ = "0.1.0"
 
-__all__ = ["AuditResult", "audit", "register"]
+_FOUND_IN = {
+    "AuditResult": "pipeline.result",
+    "MeasureResult": "pipeline.result",
+    "audit": "pipeline.result",
+    "measure": "pipeline.result",
+    "register": "pipeline",
+}
 
-_FOUND_IN = {"AuditResult": "pipeline.result", "audit": "pipeline.result", "register": "pipeline"}
+__all__ = ["AuditResult", "MeasureResult", "audit", "measure", "register"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 
 import broken_logs
@@ -14,7 +15,7 @@ from cli_support import ENVIRONMENT, Finished, spawn
 
 from isthmus.adapters.conformance import CHECKS, Check, Outcome, run_suite
 from isthmus.adapters.conformance.room import Room, expect
-from isthmus.lab.brokers.redis import RedisTrial
+from isthmus.lab.brokers.redis import DebianTrial, EverySecondTrial, RedisTrial
 from isthmus.runtime.log.trial import NotPossible, Trial
 
 OURS = str(Path(broken_logs.__file__).parent)
@@ -33,6 +34,17 @@ def test_valkey_keeps_every_promise(part: int) -> None:
     wrong = [f"{each.name}: {each.why}" for each in outcomes.values() if each.verdict == "broken"]
     assert not wrong, f"seed {SEED}: " + "; ".join(wrong)
     assert {each.name for each in outcomes.values() if each.verdict == "not possible"} <= {"lost-tail"}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("trial", [EverySecondTrial, DebianTrial])
+def test_servers_that_flush_late_or_are_older_keep_every_promise(trial: type[RedisTrial], part: int) -> None:
+    if trial is DebianTrial and shutil.which("redis-server") is None:
+        pytest.skip("there is no redis-server here")
+    outcomes = tried(trial(), *list(BY_NAME)[part::4])
+    wrong = [f"{each.name}: {each.why}" for each in outcomes.values() if each.verdict == "broken"]
+    assert not wrong, f"seed {SEED}: " + "; ".join(wrong)
 
 
 class Forgetful(RedisTrial):
@@ -59,6 +71,7 @@ def test_a_server_that_forgets_is_not_durable() -> None:
     [
         (broken_logs.RecordLaterTrial, "holder-dies", "the record says"),
         (broken_logs.RecordFirstTrial, "holder-dies", "the record says"),
+        (broken_logs.RecordLaterTrial, "broker-stalls", "stand there twice"),
         (broken_logs.UnfencedTrial, "stalled-holder", "was accepted"),
         (broken_logs.UnfencedTrial, "never-held", "was accepted"),
         (broken_logs.ByTimeTrial, "one-order", "nothing came"),

@@ -464,7 +464,7 @@ def test_a_wrong_password_is_told_without_it(tmp_path: Path) -> None:
 
 def test_tls_trusts_whom_the_file_says(tmp_path: Path) -> None:
     ours, others = Authority(tmp_path), Authority(tmp_path, "others")
-    files = ours.issue("kafka", host="127.0.0.1")
+    files = ours.issue("kafka", address="127.0.0.1")
     keystore = tmp_path / "kafka-keystore.pem"
     keystore.write_bytes(files.key.read_bytes() + files.certificate.read_bytes())
     with KafkaServer(tmp_path / "server", keystore=keystore) as server:

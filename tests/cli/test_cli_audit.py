@@ -44,6 +44,24 @@ def trace(directory: Path, *, swapped: bool) -> Path:
 
 
 @pytest.mark.usefixtures("spark")
+def test_late_traces_are_added_to_a_table_that_was_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def audited(*arguments: object) -> tuple[int, int]:
+        ended = call(capsys, monkeypatch, "audit", *arguments, "-o", "json")
+        return ended.code, ended.json["events"]
+
+    late = trace(tmp_path / "late", swapped=True)
+    early = write(tmp_path / "early.jsonl", row("p3", 0, "start"))
+    kept = ("--keep", tmp_path / "table")
+    assert audited(early, *kept) == (0, 1)
+    assert call(capsys, monkeypatch, "audit", late, *kept).is_refusal("is there already and not empty", "--append")
+    assert audited(late, *kept, "--append") == (1, 11)
+    assert audited(tmp_path / "table") == (1, 11)
+    assert call(capsys, monkeypatch, "audit", late, "--append").is_refusal("give --keep DIR")
+
+
+@pytest.mark.usefixtures("spark")
 def test_it_prints_the_object_of_the_contract(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

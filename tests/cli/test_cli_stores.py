@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from cli_support import Finished, call
+from cli_support import Finished, call, write
 from object_store import ObjectStore
 from patience import seconds
 from test_cli_audit import row, trace
@@ -67,6 +67,20 @@ def test_the_verdict_is_the_same_wherever_trace_and_table_are(
     left = [name for name in object_store.names(tmp_path.name) if "scratch" in name and not name.endswith("/")]
     assert not left
     assert isthmus("audit", swapped, "--keep", table).is_refusal(table, "is there already and not empty")
+
+
+@pytest.mark.usefixtures("spark")
+def test_late_traces_are_added_to_a_table_in_a_store(
+    isthmus: Isthmus, swapped: str, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    table = f"{swapped}-grown"
+    late = write(tmp_path / "late.jsonl", row("p1", 1, "send", ("p1", 1)) + "\n" + row("p3", 0, "start") + "\n")
+    assert isthmus("audit", swapped, "--keep", table).code == 1
+    for _ in range(2):  # the second time there is nothing new
+        grown = isthmus("audit", late, "--keep", table, "--append", "-o", "json")
+        assert (grown.code, grown.json["events"], grown.json["quarantined"]) == (1, 11, 2)
+    names = object_store.names(f"{tmp_path.name}/there-grown/rows")
+    assert {"late-0002" in name for name in names} == {False, True}, "what was replaced stays until the next time"
 
 
 @pytest.mark.usefixtures("spark")

@@ -31,6 +31,7 @@ CAUGHT_AT = {
     "behind-the-failure-point-lost": 11,
     "early-blocks-dropped": 17,
     "late-carried-again": 3,
+    "log-new-holder-ignored": 178,
     "log-not-answered": 8,
     "lost-fellow-ignored": 5,
     "new-peer-ignored": 7,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from random_executions import row
-from trace_files import all_rows, numbered, rounds, write_jsonl
+from trace_files import all_rows, executions, numbered, rounds, write_jsonl
 
 import isthmus
 from isthmus.pipeline.audit import audit
-from isthmus.pipeline.ingest import files, ingest, is_table, open_table
+from isthmus.pipeline.ingest import files, ingest, is_table, open_table, write_blocks
 from isthmus.trace.parquet import arrow_schema, write_part
+from isthmus.trace.places import write_whole
 from isthmus.trace.reader import read_trace
 from isthmus.trace.rows import MAX_LINE
 from isthmus.trace.schema import Event, TraceError
@@ -236,3 +239,103 @@ def test_two_rows_that_differ_in_where_their_nulls_are_dispute_a_place(spark: Sp
         report = audit(spark, table, rows_per_task=rows_per_task)
         assert {each.verdict for each in report.verdicts if each.property == "integrity"} == {"unknown"}
         assert not [each for each in report.verdicts if each.property == "agreement" and each.verdict == "holds"]
+
+
+# Late files -----------------------------------------------------------------------------------------------------------
+
+
+def as_of_one_ingest(spark: SparkSession, table: Path, trace: Path, whole: Path) -> None:
+    """A table that was made bit by bit has the rows, the verdicts and the number of bad rows of one made at once."""
+    grown, once = open_table(table), ingest(spark, [trace], whole)
+    one, other = (sorted(map(str, each.rows(spark).collect())) for each in (grown, once))
+    assert one == other
+    one, other = (audit(spark, each, expected=["total"]) for each in (grown, once))
+    assert one == other
+    assert len(grown.worst(spark, 1000)) == grown.quarantined(spark)
+    assert grown.torn_files(spark) == once.torn_files(spark)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_that_late_files_are_added_to_is_that_of_one_ingest(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """Rows in any order, repeated and disputed, in files that come one by one; some are there in part at first."""
+    random = Random(seed)
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    events = [event for run in executions(range(10 * seed, 10 * seed + 10)).values() for event in run]
+    events += random.sample(events, 20)
+    events += [msgspec.structs.replace(event, note="another") for event in random.sample(events, 5)]
+    random.shuffle(events)
+    for number in range(6):
+        mine = events[number::6]
+        if number % 2:
+            write_part(trace / f"{number}.parquet", mine)
+        else:
+            lines = [*map(msgspec.json.encode, mine), b"nonsense", b""]
+            (trace / f"{number}.jsonl").write_bytes(b"\n".join(lines[: len(lines) // 2]) + b"\n" + lines[-3][:9])
+        ingest(spark, [trace], tmp_path / "table", append=True, block_rows=8)
+        if not number % 2:
+            (trace / f"{number}.jsonl").write_bytes(b"\n".join(lines))
+    (trace / "bad.parquet").write_bytes(b"PAR1")
+    ingest(spark, [trace], tmp_path / "table", append=True, block_rows=8)
+    made = ingest(spark, [trace], tmp_path / "table", append=True)
+    assert made.mark.ingests == 8, "an unchanged trace adds nothing but what could not be read"
+    as_of_one_ingest(spark, tmp_path / "table", trace, tmp_path / "whole")
+
+
+def test_an_ingest_that_dies_leaves_the_table_as_it_was_and_its_repetition_adds_what_is_missing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = rounds("r", 3, 5)
+    trace, target = tmp_path / "trace", tmp_path / "table"
+    trace.mkdir()
+    write_jsonl(trace / "p0.jsonl", [*logs["a/p0"], *logs["a/p1"][::2]])
+    before = audit(spark, ingest(spark, [trace], target))
+    opened = open_table(target)
+    write_jsonl(trace / "late.jsonl", [*logs["a/p1"][1::2], *logs["a/p2"]])
+
+    class Killed(BaseException):
+        pass
+
+    def die_before(name: str) -> Callable[[Path, bytes], None]:
+        def write(where: Path, data: bytes) -> None:
+            if where.name == name:
+                raise Killed
+            write_whole(where, data)
+
+        return write
+
+    for name in ("blocks-2.msgpack", "table.json"):
+        with monkeypatch.context() as patched:
+            patched.setattr("isthmus.pipeline.ingest.write_whole", die_before(name))
+            with pytest.raises(Killed):
+                ingest(spark, [trace], target, append=True)
+        assert audit(spark, open_table(target)) == before
+        assert open_table(target).rows(spark).count() == before.events
+    ingest(spark, [trace], target, append=True)
+    as_of_one_ingest(spark, target, trace, tmp_path / "whole")
+    assert opened.rows(spark).count() == before.events, "who has it open can go on reading"
+    named = {block.path for table in (opened, open_table(target)) for block in table.blocks()}
+    assert {file.name for file in (target / "rows").iterdir()} == named, "what died is cleaned up"
+
+
+def test_two_that_add_at_the_same_time_are_found_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = rounds("r", 2, 3)
+    write_jsonl(tmp_path / "early.jsonl", logs["a/p0"])
+    late = write_jsonl(tmp_path / "late.jsonl", logs["a/p1"])
+    target = tmp_path / "table"
+    ingest(spark, [tmp_path / "early.jsonl"], target)
+    real = write_blocks
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        ingest(spark, [late], target, append=True)
+        return real(*arguments)
+
+    monkeypatch.setattr("isthmus.pipeline.ingest.write_blocks", overtaken)
+    with pytest.raises(TraceError, match="something else was added to the table at the same time"):
+        ingest(spark, [late], target, append=True)
+    assert open_table(target).rows(spark).count() == len(all_rows(logs))

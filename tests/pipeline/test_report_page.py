@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from isthmus.pipeline.measure.rows import (
@@ -141,3 +143,25 @@ def test_runs_beyond_the_page_are_counted() -> None:
     assert "60 violations in 30 of 30 runs" in words
     assert "Figures of 29 more runs are not on this page" in words
     assert "violated in 30" in words
+
+
+SYSTEMS = [f"a-system-with-a-name-{number}" for number in range(64)]
+
+
+def test_a_page_of_large_runs_stays_below_two_megabytes() -> None:
+    """Six runs of 64 systems, each with every other: what it leaves out is counted."""
+    whole: dict[str, list[Any]] = {name: [] for name in Figures.__struct_fields__}
+    for run in (f"run {number}" for number in range(6)):
+        for here in SYSTEMS:
+            for there in SYSTEMS:
+                some = figures(run, here, there)
+                for name in ("latencies", "throughput", "pairs", "waits", "links", "processes"):
+                    whole[name] += getattr(some, name)[1:2] or getattr(some, name)
+            spread = [LatencyRow(run, here, SYSTEMS[0], each, 1 + each) for each in range(100, 250)]
+            whole["latencies"] += spread
+        whole["runs"] += some.runs
+    text = page(msgspec.structs.replace(content(causal="violated", runs=6), figures=Figures(**whole)))
+    words = words_of(parsed(text))
+    assert len(text.encode()) < 2_000_000
+    assert "The 12 largest of 4,096 pairs are drawn. The 100 largest of 4,096 pairs are listed." in words
+    assert "The 100 largest of 4,096 links are listed." in words

@@ -21,13 +21,9 @@ from patience import seconds
 from spark_servers import Standalone, connect_server, other_python, standalone, wait_until
 from trace_files import all_rows, rounds, write_jsonl
 
-TOPOLOGY = str(Path(__file__).parents[2] / "examples" / "joins" / "two-sites.toml")
-CELLS = (
-    ("audit", "connect"), ("measure", "standalone"), ("report", "connect"), ("campaign", "standalone"),
-    ("follow", "connect"), ("source", "connect"),
-)  # fmt: skip
-"""Each command once, on the way in that asks more of it."""
+from isthmus.pipeline.session import PATIENCE
 
+TOPOLOGY = str(Path(__file__).parents[2] / "examples" / "joins" / "two-sites.toml")
 pytestmark = pytest.mark.timeout(3600)  # the first test of a kind pays for the start of its cluster
 
 
@@ -93,101 +89,6 @@ def way_to(way: str, request: pytest.FixtureRequest) -> tuple[list[str], dict[st
     return ["--master", request.getfixturevalue("cluster").master, *waiting, *more], {"PYSPARK_PYTHON": bare}
 
 
-# The commands ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(("command", "way"), CELLS)
-def test_a_command_works_there(
-    command: str, way: str, trace: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    options, environment = way_to(way, request)
-    CHECKS[command](str(trace), options, environment, tmp_path)
-
-
-Environment = dict[str, str]
-
-
-def check_audit(given: str, options: list[str], environment: Environment, tmp_path: Path) -> None:
-    ended = run("audit", given, "--run", "s", "-o", "json", *options, environment=environment)
-    assert ended.code == 0, ended
-    report = json.loads(ended.out)
-    verdicts = {each["property"]: each["verdict"] for each in report["verdicts"]}
-    assert (report["runs"], verdicts["causal"], verdicts["total"]) == (1, "holds", "violated")
-    assert not ended.said
-
-
-def check_measure(given: str, options: list[str], environment: Environment, tmp_path: Path) -> None:
-    ended = run("measure", given, "-o", "json", *options, environment=environment)
-    assert ended.code == 0, ended
-    assert [each["deliveries"] for each in json.loads(ended.out)["pairs"]] == [DELIVERIES, DELIVERIES]
-
-
-def check_report(given: str, options: list[str], environment: Environment, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    ended = run("report", given, "--to", str(page), *options, environment=environment)
-    assert ended.code == 0, ended
-    assert "total: violated" in ended.out
-    assert "</html>" in page.read_text()
-
-
-def check_campaign(given: str, options: list[str], environment: Environment, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    ended = run(
-        "campaign", TOPOLOGY, "--seeds", "1..4", "--trace", str(kept), "-o", "json", *options, environment=environment
-    )
-    assert ended.code == 0, ended
-    assert json.loads(ended.out)["runs"] == 4
-    assert list(kept.glob("*.parquet"))
-
-
-def check_follow(given: str, options: list[str], environment: Environment, tmp_path: Path) -> None:
-    words = ["audit", "--follow", given, "--once", "--checkpoint", str(tmp_path / "checkpoint"), "-o", "json", *options]
-    ended = run(*words, environment=environment)
-    assert ended.code == 0, ended
-    told = [json.loads(line) for line in ended.out.splitlines()]
-    assert {each["property"] for each in told if each["kind"] == "violation"} == {"total"}
-    assert [each["run"] for each in told if each["kind"] == "finished"] == ["r", "s"]
-    again = run(*words, environment=environment)
-    assert [json.loads(line)["kind"] for line in again.out.splitlines()] == ["summary"], again
-
-
-SOURCE = """
-import sys
-from isthmus.pipeline import register
-from isthmus.pipeline.session import spark_session
-from isthmus.pipeline.settings import settings_of
-
-master, path, sink, checkpoint, *settings = sys.argv[1:]
-spark = spark_session(master, settings=settings_of(settings))
-register(spark)
-print(spark.read.format("isthmus").option("path", path).load().count())
-rows = spark.readStream.format("isthmus").option("path", path).load()
-query = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(availableNow=True)
-query.start(sink).awaitTermination()
-print(spark.read.parquet(sink).select("id").distinct().count())
-"""
-
-
-def check_source(given: str, options: list[str], environment: Environment, tmp_path: Path) -> None:
-    words = [sys.executable, "-c", SOURCE, options[1], given, str(tmp_path / "sink"), str(tmp_path / "checkpoint")]
-    ended = subprocess.run(
-        [*words, *options[3::2]],
-        env=os.environ | environment, capture_output=True, text=True, check=False, timeout=seconds(300),
-    )  # fmt: skip
-    assert ended.stdout.split() == [str(2 * DELIVERIES)] * 2, ended
-
-
-CHECKS = {
-    "audit": check_audit,
-    "measure": check_measure,
-    "report": check_report,
-    "campaign": check_campaign,
-    "follow": check_follow,
-    "source": check_source,
-}
-
-
 # A session of the user's own ------------------------------------------------------------------------------------------
 
 OWN = """
@@ -206,7 +107,7 @@ with watched_by(stages.append):
     report = audit(spark, table, rows_per_task=0)
 with measured(spark, table.rows(spark)) as tables:
     pairs = len(tables.figures().pairs)
-told = {stage.name.partition(",")[0] for stage in stages}
+told = {stage.name.partition(":")[0] for stage in stages}
 print(json.dumps([report.verdict("causal"), pairs, spark.conf.get("spark.sql.shuffle.partitions"), sorted(told)]))
 """
 
@@ -281,6 +182,27 @@ def test_a_master_that_never_answers_is_given_up() -> None:
         address = f"spark://127.0.0.1:{silent.getsockname()[1]}"
         line, _ = campaign_on("--master", address, "--conf", "spark.isthmus.wait=8")
     assert f"cannot start Spark on {address}: no answer within 8 s" in line
+
+
+@pytest.mark.real
+def test_a_cluster_without_workers_is_given_up_in_time(tmp_path: Path) -> None:
+    with standalone(tmp_path / "empty", workers=0) as empty:
+        line, took = campaign_on("--master", empty.master, "--conf", "spark.driver.host=127.0.0.1")
+    assert "Spark runs no task: Initial job has not accepted any resources" in line
+    assert "see the logs of its master and workers; spark.isthmus.wait gives it more seconds" in line
+    assert took < seconds(30) + PATIENCE
+
+
+@pytest.mark.real
+def test_executors_that_cannot_start_are_told_with_the_reason_of_the_cluster(cluster: Standalone) -> None:
+    line, took = campaign_on(
+        "--master", cluster.master,
+        "--conf", "spark.driver.host=127.0.0.1",
+        "--conf", "spark.executor.memory=512m",
+        "--conf", "spark.executor.extraJavaOptions=-javaagent:/no/such.jar",
+    )  # fmt: skip
+    assert "Spark runs no task: Command exited with code 1; see the logs of its master and workers" in line
+    assert took < seconds(30) + PATIENCE
 
 
 @pytest.mark.real

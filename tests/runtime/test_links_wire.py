@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from link_support import block
 
 from isthmus.core.codec import encode
-from isthmus.core.segment import MAX_PAYLOAD
+from isthmus.core.segment import MAX_CARRIED
 from isthmus.core.wire.join import Confirm, LinkPdu, Open, Progress, first_epoch
 from isthmus.runtime.link.wire import (
     HEADER_SIZE,
@@ -119,9 +119,9 @@ def test_a_frame_that_will_be_too_long_is_refused_by_its_header() -> None:
     assert reader.pending == 0
 
 
-def test_between_systems_a_payload_has_no_envelope() -> None:
+def test_between_systems_a_payload_leaves_room_for_the_envelope_of_the_next_system() -> None:
     """Inside a system it may have one, so that the frame as such is well formed; the next system has to add its own."""
-    for size, is_fine in ((MAX_PAYLOAD, True), (MAX_PAYLOAD + 1, False)):
+    for size, is_fine in ((MAX_CARRIED, True), (MAX_CARRIED + 1, False)):
         arrivals = LinkReader().feed(data(1, block(1, size)))
         assert (arrivals.failure is None) is is_fine
         assert len(arrivals.pdus) == is_fine

@@ -14,13 +14,16 @@ import patience
 import pytest
 from memory_log import MemoryBroker, MemoryLog
 
+from isthmus.core.ids import LIFE
 from isthmus.lab.harness.os_process import Ports
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.driver import Options
 from isthmus.runtime.log.interface import Entry, LogProblem
 from isthmus.runtime.log.site import LogSite
+from isthmus.simulator.run import promised_by
 from isthmus.topology.file import parse
 from isthmus.topology.model import Topology
+from isthmus.trace.oracles import judge
 from isthmus.trace.reader import read_trace
 
 LOG = '[systems.{name}]\nkind = "redis"\nurl = "redis://{name}"\nstream = "orders"\ngateways = 1\n{more}'
@@ -182,6 +185,22 @@ def test_a_standby_takes_over_and_the_old_holder_that_comes_to_again_writes_noth
             await made.until(lambda: len(made.brokers["a"].entries) == 3)
             assert made.brokers["a"].bodies() == [b"one", b"two", b"three"]
             assert "another host has taken the claim" in caplog.text
+
+    run(test())
+
+
+def test_a_log_that_was_claimed_more_often_than_a_system_has_processes_in_a_life_still_carries_messages() -> None:
+    async def test() -> None:
+        async with logs() as made:
+            made.brokers["a"].state = made.brokers["a"].state._replace(token=3 * LIFE)
+            host = made.start("a")
+            made.start("b")
+            for turn in range(2):
+                made.brokers["a"].write(b"one")
+                made.brokers["b"].write(b"two")
+                await made.until(lambda: all(len(each.entries) == 2 * turn + 2 for each in made.brokers.values()))  # noqa: B023
+                await made.kill(host)
+                host = made.start("a")
 
     run(test())
 
@@ -349,7 +368,9 @@ def test_the_trace_of_logs_goes_on_through_kills_and_holds(tmp_path: Path) -> No
     assert not trace.quarantined
     for name in "ab":
         log = next(log for log in trace.logs.values() if log.events[0].system == name and log.role == "app")
-        assert [event.index for event in log.events] == list(range(302))
+        assert [event.index for event in log.events] == list(range(452))
         assert [log.events[0].event, log.events[-1].event] == ["start", "end"]
         assert sum(event.event == "send" for event in log.events) == 150
-        assert sum(event.event == "deliver" for event in log.events) == 150
+        assert sum(event.event == "deliver" for event in log.events) == 300, "its own as well"
+    report = judge(trace.events(), promised_by("causal", views=False))
+    assert {verdict.verdict for verdict in report.verdicts} == {"holds"}

@@ -1,4 +1,4 @@
-"""Certificates for the tests of links, made when they run: good ones, expired ones, and those of other authorities."""
+"""Certificates for tests, made when they run: good ones, expired ones, and those of other authorities."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class Authority:
         *,
         uri: str | None = None,
         host: str | None = None,
+        address: str | None = None,
         expired: bool = False,
         password: bytes | None = None,
     ) -> Files:
@@ -63,10 +64,9 @@ class Authority:
         if uri is not None:
             names.append(x509.UniformResourceIdentifier(uri))
         if host is not None:
-            try:
-                names.append(x509.IPAddress(ip_address(host)))
-            except ValueError:
-                names.append(x509.DNSName(host))
+            names.append(x509.DNSName(host))
+        if address is not None:
+            names.append(x509.IPAddress(ip_address(address)))
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()

@@ -148,7 +148,7 @@ class MemoryLog:
         self.broker.parked.append((entry, reason))
         self.broker.state = self.broker.state._replace(record=record)
 
-    async def note(self, checkpoint: bytes) -> None:
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         self._check()
         self.broker.state = self.broker.state._replace(checkpoint=checkpoint)
 

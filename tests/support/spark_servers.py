@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -48,13 +48,25 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+S3A = Path(sys.prefix, "jars", "s3a")
+"""What Spark needs for s3a, as `scripts/setup real` fetches it."""
+
+
+def private_disk(hidden: Path) -> list[str]:
+    """What goes before a command whose process, and all that it starts, see an empty directory there."""
+    alone = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    return [*alone, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hidden)]
+
+
 @contextmanager
-def java(log: Path, words: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def java(
+    log: Path, words: list[str], environment: dict[str, str], before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """A class of Spark in a process of its own. Whatever it started is ended with it."""
     settings = {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA}
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            [str(HOME / "bin" / "spark-class"), *words],
+            [*before, str(HOME / "bin" / "spark-class"), *words],
             stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=os.environ | settings | environment,
         )  # fmt: skip
     try:
@@ -74,7 +86,12 @@ def java(log: Path, words: list[str], environment: dict[str, str]) -> Iterator[s
 
 
 @contextmanager
-def connect_server(directory: Path, python: Path | str = sys.executable, master: str = "local[2]") -> Iterator[str]:
+def connect_server(
+    directory: Path,
+    python: Path | str = sys.executable,
+    master: str = "local[2]",
+    more: Mapping[str, str] | None = None,
+) -> Iterator[str]:
     """The address of a server of Spark Connect, whose workers run that Python."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -87,7 +104,7 @@ def connect_server(directory: Path, python: Path | str = sys.executable, master:
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
-    }
+    } | dict(more or {})
     words = ["org.apache.spark.deploy.SparkSubmit", "--master", master]
     words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     words += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
@@ -115,8 +132,9 @@ class Standalone(NamedTuple):
 
 
 @contextmanager
-def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
-    """A standalone cluster of Spark: a master, and workers of one core each."""
+def standalone(directory: Path, workers: int = 2, hidden: Path | None = None) -> Iterator[Standalone]:
+    """A standalone cluster of Spark: a master, and workers of one core each, who do not see what is `hidden`."""
+    before = private_disk(hidden) if hidden is not None else []
     directory.mkdir(parents=True, exist_ok=True)
     port, page = free_port(), free_port()
     with ExitStack() as stack:
@@ -128,7 +146,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[Standalone]:
         for number in range(workers):
             words = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
             words += ["--webui-port", str(free_port()), "--work-dir", str(directory / f"work-{number}"), master]
-            process = stack.enter_context(java(directory / f"worker-{number}.log", words, {}))
+            process = stack.enter_context(java(directory / f"worker-{number}.log", words, {}, before))
             ids.append(process.pid)
         wait_until(lambda: _alive(page) == workers, f"{workers} workers", 120)
         yield Standalone(master, ids)

@@ -8,6 +8,7 @@ import pytest
 
 from isthmus.topology.check.rules import check
 from isthmus.topology.file import MAX_FILE_BYTES, load, parse
+from isthmus.topology.kinds.log import LogTable
 from isthmus.topology.model import Topology
 from isthmus.topology.problem import Problem, TopologyError
 
@@ -87,7 +88,15 @@ def test_the_example_of_the_contract_is_taken() -> None:
         ('stream = "orders"', 'streams = ["a?", "a!"]', "systems.valencia.streams", "the same name"),
         ('stream = "orders"', 'stream = "a"\nstreams = ["b"]', "systems.valencia.streams", "there is a stream, too"),
         ('stream = "orders"', 'stream = "a"\non-refusal = "drop"', "systems.valencia.on-refusal", 'must be "stop"'),
+        (
+            'kind = "redis"\nurl = "redis://127.0.0.1:6379/0"',
+            'kind = "nats"\nurl = "nats://127.0.0.1"\nbody-field = "data"',
+            "systems.valencia.body-field",
+            "only redis has such a thing, and this is nats",
+        ),
+        ('stream = "orders"', 'stream = "orders"\nbody-field = 3', "systems.valencia.body-field", "must be"),
         ("redis://127", "http://127", "systems.valencia.url", "no address of a redis broker"),
+        ("gateways = 2", 'gateways = 2\nkey-column = "k"', "systems.valencia.key-column", "only postgres has"),
         ("redis://127", "redis://me:secret@127", "systems.valencia.url", "has a password in it"),
         ("gateways = 2", 'gateways = 2\nprocesses = ["p"]', "systems.valencia.processes", "the log is the one process"),
         (
@@ -102,6 +111,12 @@ def test_a_broken_table_of_a_broker_is_refused(old: str, new: str, key: str, rea
     found = [(problem.key, problem.reason) for problem in refused(changed(old, new, BROKER))]
     assert any(each == key and reason in why for each, why in found), found
     assert "secret" not in str(refused(changed(old, new, BROKER)))
+
+
+def test_the_body_field_of_redis_is_for_its_adapter() -> None:
+    text = changed('stream = "orders"', 'stream = "orders"\nbody-field = "data"', BROKER)
+    topology = parse(text.partition("assign")[0], "t.toml")
+    assert topology.system("valencia").own(LogTable).options == {"body-field": "data"}
 
 
 EMBEDDED = 'kind = "embedded"\norder = "causal"\nprocesses = ["p1", "p2", "p3"]'
@@ -141,6 +156,14 @@ def test_several_streams_of_a_broker_keep_fifo_order_and_no_more() -> None:
     (problem,) = refused(changed('kind = "redis"', 'kind = "redis"\norder = "causal"', several))
     assert problem.key == "systems.valencia.order"
     assert problem.reason.startswith("each of several streams has an order of its own")
+
+
+def test_several_tables_of_postgres_keep_one_order() -> None:
+    several = changed('stream = "orders"', 'streams = ["orders", "returns"]\nbody-column = "words"', BROKER)
+    topology = parse(several.replace("redis", "postgres"), "t.toml")
+    assert [each for each in check(topology) if each.kind == "error"] == []
+    assert topology.system("valencia").order == "total"
+    assert topology.system("valencia").processes == ("orders", "returns")
 
 
 def test_the_example_of_the_contract_as_printed_is_taken_with_a_warning() -> None:

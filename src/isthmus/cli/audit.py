@@ -45,6 +45,9 @@ def audit(
     keep: Annotated[
         str | None, typer.Option(help="Keep the clean table and the quarantine in this directory.", metavar="DIR")
     ] = None,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the traces to the table that --keep names, and audit all of it.")
+    ] = False,
     scratch: ScratchOption = None,
     memory: MemoryOption = None,
     conf: ConfOption = None,
@@ -68,6 +71,7 @@ def audit(
     only_following = {"--checkpoint": checkpoint, "--trigger": trigger, "--once": once or None, "--max-held": max_held}
     not_following = {
         "--keep": keep,
+        "--append": append or None,
         "--scratch": scratch,
         "--run": run,
         "--table": table or None,
@@ -76,6 +80,8 @@ def audit(
     for name, value in (not_following if follow else only_following).items():
         if value is not None:
             fail(f"{name} is for an audit {'of traces that are finished' if follow else 'with --follow'}; leave it out")
+    if append and keep is None:
+        fail("--append adds to a table, and none is named; give --keep DIR")
     way = way_to_spark(master, memory, conf)
     if follow:
         return follow_traces(
@@ -88,7 +94,7 @@ def audit(
             way=way,
             output=output,
         )
-    report, expected = _report(traces_to_read(traces, table, mapping), expect, way, keep, scratch, run)
+    report, expected = _report(traces_to_read(traces, table, mapping), expect, way, keep, append, scratch, run)
     if output is Output.JSON:
         print_json(report)
     else:
@@ -97,7 +103,7 @@ def audit(
 
 
 def _report(
-    traces: Traces, expect: str | None, way: Way, keep: str | None, scratch: str | None, run: str | None
+    traces: Traces, expect: str | None, way: Way, keep: str | None, append: bool, scratch: str | None, run: str | None
 ) -> tuple[Report, tuple[str, ...]]:
     expected = _expected(expect)
     from isthmus.pipeline.ingest import session_for
@@ -108,7 +114,7 @@ def _report(
     with shown_progress():
         spark = session_for(traces, *way)
         use_scratch(spark, scratch)
-        with audit_given(spark, traces, expected=expected, table=target, run=run) as result:
+        with audit_given(spark, traces, expected=expected, table=target, append=append, run=run) as result:
             return result.report, expected
 
 

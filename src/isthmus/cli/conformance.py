@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import random
 import sys
@@ -37,6 +36,7 @@ def conformance(
 ) -> int:
     """Try what an adapter promises, on a broker of its own. Exit code 1: a promise is broken."""
     from isthmus.adapters.conformance import CHECKS, run_suite
+    from isthmus.runtime.loop import run
 
     names = [check.name for check in CHECKS]
     unknown = [name for name in only or () if name not in names]
@@ -45,7 +45,7 @@ def conformance(
     checks = [check for check in CHECKS if not only or check.name in only]
     made = _made(trial)
     chosen = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-    outcomes = asyncio.run(run_suite(made, checks, chosen, _tell))
+    outcomes = run(run_suite(made, checks, chosen, _tell))
     counted = Counter(outcome.verdict for outcome in outcomes)
     if output is Output.JSON:
         print_json({"trial": trial, "seed": chosen, "holds": not counted["broken"], "checks": outcomes})

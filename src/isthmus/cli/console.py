@@ -137,11 +137,18 @@ def tracked(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 def progress_bar() -> Progress:
     """For work whose steps come in another way than one by one; see `tracked`."""
     from rich import progress
+    from rich.text import Text
+
+    class Count(progress.MofNCompleteColumn):
+        """How many of how many; nothing where nobody knows of how many."""
+
+        def render(self, task: progress.Task) -> Text:
+            return Text() if task.total is None else super().render(task)
 
     columns = (
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
-        progress.MofNCompleteColumn(),
+        Count(),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -95,11 +95,12 @@ def shown_progress(first: str = "starting Spark") -> Iterator[None]:
 
         def show(stage: Stage) -> None:
             nonlocal shown
+            rows = f", {stage.rows_done:,} of {stage.rows:,} rows" if stage.rows else ""
+            now: dict[str, Any] = {"description": stage.name + rows, "completed": stage.done, "total": stage.of}
             if stage.name != shown:
                 shown = stage.name
-                bar.reset(line)  # the time left is that of this stage
-            rows = f", {stage.rows_done:,} of {stage.rows:,} rows" if stage.rows else ""
-            bar.update(line, description=stage.name + rows, completed=stage.done, total=stage.of)
+                bar.reset(line, **now)  # the time left is that of this stage
+            bar.update(line, **now)
 
         with watched_by(show):
             yield

@@ -36,6 +36,10 @@ MAX_PAYLOAD = 1 << 20
 MAX_ENVELOPE = 128 << 10
 """What a protocol may put around a payload: addresses, and where it comes from. More is a malformed frame."""
 
+MAX_CARRIED = MAX_PAYLOAD + (96 << 10)
+"""Bytes of a payload between systems: what a broker has around a body of its own travels as one payload with it. The
+rest of an envelope is for the system where it arrives."""
+
 MAX_SEGMENT_MESSAGES = 4096
 _MAX_LENGTH = MAX_PAYLOAD + MAX_ENVELOPE
 _MAX_NUMBER = 1 << 62

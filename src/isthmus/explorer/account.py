@@ -60,12 +60,18 @@ class _Teller:
             return f"can send more to {self._peer(event.process, subject[0])}"
         if event.kind == "settled":
             return f"learns that {self._name(subject[0])}'s batches up to {subject[1]} are settled"
+        if event.kind == "up":
+            return f"has its link to {self._peer(event.process, subject[0])} again"
+        if event.kind == "claims":
+            return f"takes the claim with token {subject[0]}"
+        if event.kind == "loses":
+            return f"learns that its broker died and lost {subject[0]} of its latest changes"
         if event.kind == "agree":
             lost = f", and {subject[2]} of its last broadcasts {'is' if subject[2] == 1 else 'are'} lost"
             return f"agrees on view {subject[0]} of {self._names(subject[1])}{lost if subject[2] else ''}"
         if event.kind == "view":
             return f"enters view {subject[0]} of {self._names(subject[1])}"
-        return {"crash": "crashes", "wake": "is woken by its timer"}[event.kind]
+        return _PLAIN[event.kind]
 
     def _effect(self, effect: Effect) -> str:
         if effect.kind == "broadcasts":
@@ -112,6 +118,17 @@ class _Teller:
     def _peer(self, process: ProcessId, link: LinkId) -> str:
         ends = self._world.links[link]
         return str(ends.far if self._name(process) == str(ends.near) else ends.near)
+
+
+_PLAIN = {
+    "crash": "crashes",
+    "wake": "is woken by its timer",
+    "reads": "reads what is in the log",
+    "appends": "has an append carried out",
+    "hears": "hears that it has appended",
+    "durable": "hears that it is durable",
+    "arrives": "is dead, and its last append arrives",
+}
 
 
 def _epoch(epoch: Epoch) -> str:

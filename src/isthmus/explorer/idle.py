@@ -15,7 +15,7 @@ def is_idle(pdu: LinkPdu | FellowPdu) -> bool:
     return isinstance(pdu, Progress | FellowProgress)
 
 
-def is_void(gateway: Gateway, join: int, pdu: LinkPdu | FellowPdu) -> bool:
+def is_void(gateway: Gateway | JoinGateway, join: int, pdu: LinkPdu | FellowPdu) -> bool:
     """Whether this gateway ignores what comes off a link now, and always will: it is word of an epoch that is over.
 
     Epochs only rise, and one that has begun is not opened again. What is ignored only because an import is frozen is

@@ -63,9 +63,19 @@ def _acknowledged(topology: Topology, system: System) -> Problem | None:
     return _refused(topology, system, ".acknowledged", reason, SIMULATE)
 
 
-def _broker(topology: Topology, system: System) -> Problem | None:
-    way_out = 'to explore the gateways of a log, write kind = "embedded" and order = "total"'
-    return _refused(topology, system, ".kind", f"the explorer runs no {system.provider} broker", way_out)
+def _log(topology: Topology, system: System) -> Problem | None:
+    if not topology.is_joined(system.name):
+        reason = "nothing joins this log, and of logs the explorer runs the gateway, not the broker"
+        return _refused(topology, system, "", reason, SIMULATE)
+    if len(system.processes) > 1:
+        return _refused(topology, system, ".streams", "the explorer looks at one stream", "write one, or " + SIMULATE)
+    return None
+
+
+def _assumed_log(system: System) -> list[str]:
+    return [
+        f"how {system.provider} keeps {system.name}: it is a log in memory that keeps what docs/design/logs.md says"
+    ]
 
 
 def _broadcast_daisy(topology: Topology, system: System) -> Problem | None:
@@ -109,5 +119,5 @@ KINDS: dict[str, ExploredKind] = {
         refusal=_broadcast_daisy,
         left_out=_still_daisy,
     ),
-    "log": ExploredKind(refusal=_broker),
+    "log": ExploredKind(refusal=_log, left_out=_assumed_log),
 }

@@ -14,7 +14,7 @@ import msgspec
 
 from isthmus.core.endpoint import Outbox, View
 from isthmus.core.gateway import Gateway
-from isthmus.core.ids import LinkId, Nanos, ProcessId
+from isthmus.core.ids import LinkId, Nanos, ProcessId, incarnation_of, slot_of
 from isthmus.core.message import Batch
 from isthmus.core.segment import Opened, Segment
 from isthmus.core.wire.join import Block, FellowPass, FellowPdu, LinkPdu
@@ -22,7 +22,7 @@ from isthmus.explorer.broadcast import OrderedBroadcast, SystemState
 from isthmus.explorer.idle import is_idle, is_void
 from isthmus.explorer.intern import Interner
 from isthmus.explorer.scenario import Ledger, Scenario
-from isthmus.explorer.step import Direction, Moves, PduNumber, Step, StepEvent
+from isthmus.explorer.step import END, Direction, Moves, PduNumber, Step, StepEvent, token_of
 from isthmus.explorer.work import Work
 from isthmus.topology.model import Topology
 
@@ -279,8 +279,10 @@ class ExploredSite:
         if known is None:
             wire = self.wire_into[direction]
             work = Work(self, self.states[number])
-            if pdu < 0:
+            if pdu == END:
                 work.input(wire.gateway, "link_down", ("down", wire.link), wire.link)
+            elif pdu < 0:
+                work.link_up(wire, incarnation_of(slot_of(wire.peer), token_of(pdu)))
             else:
                 subject = ("take", wire.link, pdu)
                 work.input(wire.gateway, "from_link", subject, wire.link, (self.pdus[pdu],), key=(wire.link, pdu))

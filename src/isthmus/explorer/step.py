@@ -13,6 +13,19 @@ Direction: TypeAlias = int
 END: PduNumber = -1
 """In a queue of a link: what the far end sends ends here, because it has crashed."""
 
+_NEW = -10
+
+
+def new_end(token: int) -> PduNumber:
+    """In a queue of a link: another gateway of a log is at its far end now, which holds the claim by this token."""
+    return _NEW - token
+
+
+def token_of(pdu: PduNumber) -> int:
+    """The token of a gateway that is new at the far end of a link; not positive if this is no such word."""
+    return _NEW - pdu
+
+
 NOBODY: ProcessId = -1
 """Where something happens to a system as a whole."""
 

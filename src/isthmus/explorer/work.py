@@ -16,7 +16,8 @@ from isthmus.explorer.scenario import first_of
 from isthmus.explorer.step import END, NOBODY, BrokenPromise, Direction, Effect, PduNumber, Step, StepEvent
 
 if TYPE_CHECKING:
-    from isthmus.explorer.site import ExploredSite, GatewayReaction, SiteState
+    from isthmus.core.ids import ProcessId
+    from isthmus.explorer.site import ExploredSite, GatewayReaction, SiteState, Wire
 
 CRASHED = -1
 MOST_READINESS = 16
@@ -108,6 +109,12 @@ class Work:
             self.events.insert(
                 place, StepEvent(kind, self.site.index, self.site.ids[rank], tuple(rest), tuple(effects))
             )
+
+    def link_up(self, wire: Wire, peer: ProcessId) -> None:
+        """A new process is at the far end of a link, which was down, and the link is ready."""
+        self.ready.discard(wire.link)
+        self.input(wire.gateway, "link_up", ("up", wire.link), wire.link, peer)
+        self.input(wire.gateway, "link_ready", (), wire.link)
 
     def _react(self, rank: int, method: str, arguments: tuple[object, ...], key: Hashable) -> list[Effect]:
         site = self.site

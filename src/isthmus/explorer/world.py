@@ -8,15 +8,16 @@ change of queues, both looked up.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from isthmus.core.gateway import Gateway
-from isthmus.core.ids import Nanos, ProcessId
+from isthmus.core.ids import Nanos, ProcessId, ProcessName, incarnation_of
 from isthmus.explorer.account import AccountLine, account
 from isthmus.explorer.intern import Interner
+from isthmus.explorer.log import ExploredLog
 from isthmus.explorer.scenario import Ledger, Scenario, first_of
 from isthmus.explorer.site import CRASHED, ExploredSite, Pdus, Wire
-from isthmus.explorer.step import END, BrokenPromise, Direction, PduNumber, Step, StepEvent
+from isthmus.explorer.step import END, BrokenPromise, Direction, PduNumber, Step, StepEvent, token_of
 from isthmus.join.grouped import GroupGateway
 from isthmus.topology.model import Topology
 from isthmus.topology.plans import plans
@@ -74,12 +75,14 @@ class ExploredWorld:
                 rank = topology.system(end.system).members.index(end.process)
                 patient = (end.system, link.join) in striped
                 wires[systems[end.system]].append(
-                    Wire(number, link.join, rank, self.directory.id(*other), out, into, patient)
+                    Wire(number, link.join, rank, first_process(topology, other), out, into, patient)
                 )
             self._receivers += [systems[link.far.system], systems[link.near.system]]
-        self.sites = [
-            ExploredSite(index, topology, wires[index], self.ledger, scenario, self.pdus)
-            for index in range(len(systems))
+        self.sites: list[Any] = [
+            (ExploredLog if system.acts_alone else ExploredSite)(
+                index, topology, wires[index], self.ledger, scenario, self.pdus
+            )
+            for index, system in enumerate(topology.systems)
         ]
         self._reduced = scenario.reduced
         self.nets: Interner[Net] = Interner()
@@ -100,7 +103,7 @@ class ExploredWorld:
 
     def _start(self, gateways: Mapping[ProcessId, Gateway], scenario: Scenario) -> State:
         ends = [end for link in self.links for end in (link.far, link.near)]
-        queues = tuple(() if self.directory.id(*end) in gateways else DEAF for end in ends)
+        queues = tuple(() if first_process(self.topology, end) in gateways else DEAF for end in ends)
         net = self._number(Net(queues, scenario.crashes, JUMPS_OF_TIME))
         numbers = []
         for site in self.sites:
@@ -198,13 +201,18 @@ class ExploredWorld:
 
     def _behind_its_like(self, queue: Queue, pdu: PduNumber) -> Queue:
         """Words and blocks are two queues of one link (docs/design/links.md), kept in one: first all words."""
-        words = self._words(queue)
-        place = len(queue) if pdu == END or self.pdus.is_block(pdu) else words
-        return (*queue[:place], pdu, *queue[place:])
+        before = self._before_the_present(queue)
+        queue, former = queue[before:], queue[:before]
+        place = len(queue) if pdu < 0 or self.pdus.is_block(pdu) else self._words(queue)
+        return (*former, *queue[:place], pdu, *queue[place:])
+
+    def _before_the_present(self, queue: Queue) -> int:
+        """How much of a queue was put there before the gateway that is there now."""
+        return max((place + 1 for place, pdu in enumerate(queue) if token_of(pdu) > 0), default=0)
 
     def _words(self, queue: Queue) -> int:
         """How many of a queue are words; behind them come the blocks, and at last perhaps the end."""
-        return next((place for place, pdu in enumerate(queue) if pdu == END or self.pdus.is_block(pdu)), len(queue))
+        return next((place for place, pdu in enumerate(queue) if pdu < 0 or self.pdus.is_block(pdu)), len(queue))
 
     def _arriving(self, number: int) -> tuple[LinkArrival, ...]:
         known = self._arrivals.get(number)
@@ -219,12 +227,15 @@ class ExploredWorld:
         for direction, queue in enumerate(net.queues):
             if not queue or queue == DEAF:
                 continue
-            places = {0, min(self._words(queue), len(queue) - 1)}
-            if queue[-1] == END:
-                places.add(len(queue) - 1)
+            places = {0, min(self._words(queue), len(queue) - 1)} if queue[0] >= END else {0}
+            if END in queue:
+                places.add(queue.index(END))
             for place in sorted(places):
-                rest = () if queue[place] == END else (*queue[:place], *queue[place + 1 :])
+                rest = queue[place + 1 :] if queue[place] == END else (*queue[:place], *queue[place + 1 :])
                 queues = (*net.queues[:direction], rest, *net.queues[direction + 1 :])
+                if queue[place] < END and END not in rest:
+                    # Who has come hears what is said from now on.
+                    queues = (*queues[: direction ^ 1], (), *queues[(direction ^ 1) + 1 :])
                 following = self._number(net._replace(queues=queues))
                 found.append(LinkArrival(self._receivers[direction], direction, queue[place], following))
         return found
@@ -328,14 +339,23 @@ def _joint(steps: Sequence[Step]) -> Step:
     )
 
 
-def make_gateways(topology: Topology) -> dict[ProcessId, GroupGateway]:
+def first_process(topology: Topology, end: ProcessName) -> ProcessId:
+    """Who is in a gateway's place at the start. That of a log has taken its claim, with the first token."""
+    slot = topology.directory().id(*end)
+    return incarnation_of(slot, 1) if topology.system(end.system).acts_alone else slot
+
+
+def make_gateways(topology: Topology) -> dict[ProcessId, Gateway]:
     """All gateways that a topology begins with, as they are then, by process id."""
-    made: dict[ProcessId, GroupGateway] = {}
+    made: dict[ProcessId, Gateway] = {}
     directory = topology.directory()
     for system in topology.systems:
         joins = plans(topology, system.name)
         founders = [directory.id(system.name, name) for name in system.founders]
         for slot in topology.gateway_slots(system.name):
-            if slot in founders:
+            if system.acts_alone:
+                # Its log starts it, and another one when it is gone.
+                made[incarnation_of(slot, 1)] = GroupGateway(slot, founders, joins)
+            elif slot in founders:
                 made[slot] = GroupGateway(slot, founders, joins)
     return made

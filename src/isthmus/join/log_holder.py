@@ -295,11 +295,16 @@ class LogHolder:
         self._under_way = Append(self._token, join(segments), record, self._record)
         self.asks.append(self._under_way)
 
+    @property
+    def may_note(self) -> bool:
+        """Whether more is confirmed than the broker has been told."""
+        confirmed = self.gateway.confirmed
+        return bool(self._passed) and all(confirmed.get(origin) >= seq for origin, seq in self._passed[0].marks)
+
     def note(self, now: Nanos, out: Outbox) -> None:
         """Have the broker keep from where a successor has to read: behind what every join has confirmed."""
-        confirmed = self.gateway.confirmed
         latest = None
-        while self._passed and all(confirmed.get(origin) >= seq for origin, seq in self._passed[0].marks):
+        while self.may_note:
             latest = self._passed.popleft()
         if latest is not None and self._is_noting:
             self._passed.appendleft(latest)

@@ -26,6 +26,8 @@ PINNED = {
     "theorem-3-striped": 1_069_900,
     "theorem-3-striped-crash": 1_626_922,
     "theorem-3-striped-crash-answer": 1_137_714,
+    "explored-logs": 109_337,
+    "explored-log-and-group": 26_401,
 }
 """Examples that hold in every schedule, and how many states they have."""
 

@@ -45,6 +45,7 @@ Scenario: TypeAlias = Literal[
     "to",
     "slow to",
     "po",
+    "brokers",
 ]
 
 _GROUP = """
@@ -91,6 +92,24 @@ _JOIN = """
 [[joins]]
 between = ["{near}", "{far}"]
 order = "{order}"
+"""
+
+_BROKER = """
+[systems.{name}]
+kind = "redis"
+url = "redis://127.0.0.1:{port}"
+stream = "{name}"
+order = "causal"
+gateways = 1
+"""
+
+_FORGET = """
+[simulation]
+duration = "600ms"
+workload = { rate = 80, size = [16, 64], burst = 4, reply = 0.1 }
+network = { delay = { mean = "1ms" } }
+links = { delay = { mean = "5ms" }, bandwidth = "20Mbit" }
+faults = { crashes = 2, pauses = 3, cuts = 1, broker-kills = 4, link-cuts = 2, swarm = true }
 """
 
 _SETS = """assign = "transfer-sets"
@@ -373,6 +392,12 @@ def standard_daisy(deep: bool, option: str = "") -> Source:
     return text + _WILT, f"standard {'deep ' if deep else ''}daisy{f', {option}' if option else ''}"
 
 
+def standard_brokers() -> Source:
+    """Two logs whose gateways and brokers die, and whose gateways are paused until others have taken over."""
+    text = "".join(_BROKER.format(name=name, port=6379 + place) for place, name in enumerate("ab"))
+    return text + _join("a", "b", "causal") + _FORGET, "standard brokers"
+
+
 def standard_acknowledged(scenario: Scenario) -> Source:
     """Five entities on a medium, with a small window: one crash, slow ones, and losses everywhere.
 
@@ -392,6 +417,8 @@ def standard(scenario: Scenario, order: str) -> Source:
     """
     if scenario in ("to", "slow to", "po"):
         return standard_acknowledged(scenario)
+    if scenario == "brokers":
+        return standard_brokers()
     if scenario == "joined daisies":
         return standard_joined_daisies()
     if scenario == "changing daisy":

@@ -1,8 +1,8 @@
-"""The result of an audit as DataFrames, and `isthmus.audit` itself. docs/pipeline-api.md lists what is public.
+"""Results as DataFrames, `isthmus.audit` and `isthmus.measure`. docs/pipeline-api.md lists what is public.
 
-Verdicts and violations are few and come from the driver; rows, witnesses and the quarantine are read from the table of
-the audit when somebody looks at them, so this table has to live as long as they are looked at: a directory of the
-caller's (`table`), or one that is removed by `close` or at the end of the Python process.
+Verdicts and violations are few and come from the driver; rows, witnesses, the quarantine and all figures are read from
+the table of the clean rows when somebody looks at them, so this table has to live as long as they are looked at: a
+directory of the caller's (`table`), or one that is removed by `close` or at the end of the Python process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from isthmus.pipeline.columns import spark_schema
 from isthmus.pipeline.ingest import TraceTable, ingest, open_table, table_named
 from isthmus.pipeline.mapping import Mapped, Traces, model
 from isthmus.pipeline.mapping.rows import Given
+from isthmus.pipeline.measure import Tables, measured
+from isthmus.pipeline.measure.rows import Figures
 from isthmus.pipeline.places import room_for_a_table
+from isthmus.pipeline.report import clean_table
+from isthmus.pipeline.report.picture import Drawing, picture, plot
+from isthmus.pipeline.report.witness import witnesses
 from isthmus.pipeline.stores import use_settings_of
 from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.places import Address, Place
@@ -51,14 +56,36 @@ _EVERYWHERE = ("total", "same-view")
 """Properties that compare processes: deliveries at all of them are witnesses."""
 
 
-class AuditResult:
+class Result:
+    """DataFrames over a table that may be nobody's: it is there until `close`, or the end of a `with` block."""
+
+    _room: ExitStack | None = None
+
+    def close(self) -> None:
+        """Remove the table, if nobody asked for it. The DataFrames over it cannot be read any more."""
+        if self._room is not None:
+            self._room.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def holding(self, room: ExitStack) -> Self:
+        """The same result, whose table is in room that nobody else keeps."""
+        self._room = room
+        atexit.register(room.close)
+        return self
+
+
+class AuditResult(Result):
     """What an audit found. `report` is what the command line prints; the DataFrames say the same and more."""
 
     def __init__(self, spark: SparkSession, table: TraceTable, report: Report, expected: Sequence[str]) -> None:
         self.report = report
         self.expected = tuple(expected)
         self._spark, self._table = spark, table
-        self._room = ExitStack()
 
     @property
     def holds(self) -> bool:
@@ -111,21 +138,37 @@ class AuditResult:
         """What does not count, and why."""
         return self._table.quarantine(self._spark)
 
-    def close(self) -> None:
-        """Remove the table of this audit, if nobody asked for it. Its DataFrames cannot be read any more."""
-        self._room.close()
+    def picture(self, number: int) -> Drawing:
+        """The diagram of the violation of this number: who sent and delivered its messages, and when."""
+        if not 0 < number <= len(self.report.violations):
+            there = f"there are {len(self.report.violations):,}, from 1 on"
+            raise TraceError(f"violation {number}", "no such violation", there)
+        [found] = witnesses(self.rows, [self.report.violations[number - 1]])
+        return picture(found)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *reason: object) -> None:
-        self.close()
+class MeasureResult(Result):
+    """The figures of traces, as tables that are computed when they are looked at. What they mean: the report's page."""
 
-    def holding(self, room: ExitStack) -> Self:
-        """The same result, whose table is in room that nobody else keeps."""
-        self._room = room
-        atexit.register(room.close)
-        return self
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        names = ("runs", "pairs", "latencies", "throughput", "waits", "links", "processes", "messages")
+        found = (tables.tables[name] for name in names)
+        self.runs, self.pairs, self.latencies, self.throughput, *rest = found
+        self.waits, self.links, self.processes, self.messages = rest
+
+    @property
+    def figures(self) -> Figures:
+        """All but the single messages as plain values: what the command line prints."""
+        return self._tables.figures()
+
+    def plot(self, what: str = "latency") -> Drawing:
+        """A plot of `latency` or of `throughput`, of a trace with one run."""
+        return plot(self.figures, what)
+
+    def write(self, directory: str | Place) -> None:
+        """Write every table as Parquet below this directory, which must not hold any yet."""
+        self._tables.write(directory)
 
 
 def audit(
@@ -135,17 +178,37 @@ def audit(
     mapping: AnyMapping | None = None,
     expect: Iterable[str] | None = None,
     table: str | Place | None = None,
+    append: bool = False,
     run: str | None = None,
 ) -> AuditResult:
     """Audit traces, or any tables with a mapping: which properties every run keeps, and witnesses where it does not.
 
     `data` is a DataFrame, a path, several paths, or, for a mapping with several inputs, a dict of these by name. A
     DataFrame without `mapping` has the columns of a trace. `expect` names what has to hold; what is always judged is
-    judged all the same. `table` keeps the clean rows and the quarantine in that directory. `run` is the name of the
-    only run to audit.
+    judged all the same. `table` keeps the clean rows and the quarantine in that directory; with `append`, `data` is
+    added to the table that is there, and all of it is audited. `run` is the name of the only run to audit.
     """
     expected = tuple(expected_properties(None) if expect is None else expected_properties(",".join(expect)))
-    return audit_given(spark, given(data, mapping), expected=expected, table=table, run=run)
+    return audit_given(spark, given(data, mapping), expected=expected, table=table, append=append, run=run)
+
+
+def measure(
+    spark: SparkSession,
+    data: DataFrame | str | Place | Sequence[str | Place] | Given,
+    *,
+    mapping: AnyMapping | None = None,
+    link_rate: float | None = None,
+    run: str | None = None,
+) -> MeasureResult:
+    """Measure traces, or any tables with a mapping: latency, throughput, hold-back, links, overhead, processes.
+
+    `data`, `mapping` and `run` are those of `audit`; a table that an audit has kept is read as it is. `link_rate` is
+    what each link can carry, in bits per second, for utilisation.
+    """
+    with ExitStack() as room:
+        table = room.enter_context(clean_table(spark, given(data, mapping), run))
+        tables = room.enter_context(measured(spark, table.rows(spark), bits_per_second=link_rate))
+        return MeasureResult(tables).holding(room.pop_all())
 
 
 def audit_given(
@@ -154,6 +217,7 @@ def audit_given(
     *,
     expected: Sequence[str],
     table: str | Place | None = None,
+    append: bool = False,
     run: str | None = None,
 ) -> AuditResult:
     """Audit traces, one table that was made of them before, or tables with a mapping.
@@ -166,7 +230,7 @@ def audit_given(
         made = open_table(named).only(run)
         return AuditResult(spark, made, audit_table(spark, made, expected=expected), expected)
     if table is not None:
-        made = ingest(spark, traces, table).only(run)
+        made = ingest(spark, traces, table, append=append).only(run)
         return AuditResult(spark, made, audit_table(spark, made, expected=expected), expected)
     with ExitStack() as room:
         made = ingest(spark, traces, room.enter_context(room_for_a_table(spark))).only(run)

@@ -24,6 +24,7 @@ from pathlib import Path
 from shutil import which
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.settings import choose_python, our_settings, users_settings
@@ -44,6 +45,8 @@ _MOST_LOG = 1 << 16
 _RETRIES, _LONGEST_PAUSE = 6, 5000
 """How often a session asks a server again that does not answer, and the longest pause in milliseconds: some 15 s."""
 
+_told: WeakKeyDictionary[Any, Mapping[str, str]] = WeakKeyDictionary()
+"""What sessions of Spark Connect were told here: their servers give no secret back."""
 _said: list[IO[bytes]] = []
 """What the Java side has said since it was started by us, if it was."""
 
@@ -86,6 +89,7 @@ def spark_session(
         if shuffle_partitions is not None:
             chosen.setdefault("spark.sql.shuffle.partitions", str(shuffle_partitions))
         session = _connected(wanted, chosen, patience)
+        _told[session] = chosen
     else:
         if wanted.startswith("local"):
             require_java()
@@ -106,6 +110,11 @@ def spark_session(
 def is_connect(spark: SparkSession) -> bool:
     """Does the session speak to a server of Spark Connect?"""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def settings_told(spark: SparkSession) -> Mapping[str, str]:
+    """The settings that a session of Spark Connect was begun with, if that was here."""
+    return _told.get(spark, {})
 
 
 def patience_of(spark: SparkSession) -> float:

@@ -105,7 +105,8 @@ class AuditFunction:
 def _judged(rows: Any, scratch: Path) -> Iterator[Any]:
     """The verdicts on one run. Rows without a run are nobody's, and have no verdict."""
     pq.write_table(rows, scratch / "run.parquet")
-    made, blocks = write_blocks(_one_by_one, examine([scratch / "run.parquet"]), scratch, BLOCK_ROWS)
+    made = write_blocks(_one_by_one, examine([scratch / "run.parquet"]), scratch, BLOCK_ROWS)
+    blocks = [part.block for part in made.parts]
     if not blocks:
         return
     run = blocks[0].run

@@ -1,6 +1,7 @@
 """The settings of stores that a session of Spark has, for the driver's own process and for tasks.
 
-They are those of the driver, or of the server of Spark Connect, and go to every task: workers need none of their own.
+They are those of the driver and go to every task: workers need none of their own. A server of Spark Connect tells what
+it knows but for secrets; those have to be in the environment of its client, or in the settings it was begun with here.
 They travel inside functions and objects, never as options or settings of a query, which its plan would show. What each
 means is said in `isthmus.trace.stores`.
 """
@@ -14,13 +15,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from isthmus.pipeline.session import settings_told
 from isthmus.trace import stores
 from isthmus.trace.stores import NAMES, PREFIXES, StoreSettings
 
 
 def use_settings_of(spark: SparkSession) -> StoreSettings:
     """Reach stores from this process as the session says; give the settings, which a task has to `use` first."""
-    known = dict(spark.conf.getAll)
+    known = {**spark.conf.getAll, **settings_told(spark)}
     java: Any = getattr(spark, "_jsc", None)
     if java is not None:  # not Spark Connect: what core-site.xml says is known here as well
         hadoop = java.hadoopConfiguration()

@@ -125,8 +125,8 @@ class ParquetSink:
         """Nothing to release: every part was closed when it was written."""
 
 
-_Recorded: TypeAlias = tuple[int, EventName, Nanos, Segment, int, str | None, Destinations, str | None]
-"""First index, event, time, segment, control bytes of each, peer, destinations, note."""
+_Recorded: TypeAlias = tuple[int, tuple[EventName, ...], Nanos, Segment, int, str | None, Destinations, str | None]
+"""First index, events of each message, time, segment, control bytes of each, peer, destinations, note."""
 
 
 class ProcessLog:
@@ -168,17 +168,21 @@ class ProcessLog:
         peer: str | None = None,
         note: str | None = None,
         destinations: Destinations = None,
+        then: EventName | None = None,
     ) -> None:
-        """One row for each message of a batch. The batch is kept until the next flush, so it must not change.
+        """One row for each message of a batch; with `then`, another one right behind each.
 
-        `control_bytes` is the share of one message in all ordering information that the batch carried.
+        The batch is kept until the next flush, so it must not change. `control_bytes` is the share of one message in
+        all ordering information that the batch carried.
         """
         if not segment:
             return
-        if event not in EVENTS:
-            raise ValueError(f"unknown event {event!r}")
-        self._recorded.append((self.next_index, event, time_ns, segment, control_bytes, peer, destinations, note))
-        self.next_index += segment.messages
+        events = (event,) if then is None else (event, then)
+        for each in events:
+            if each not in EVENTS:
+                raise ValueError(f"unknown event {each!r}")
+        self._recorded.append((self.next_index, events, time_ns, segment, control_bytes, peer, destinations, note))
+        self.next_index += segment.messages * len(events)
         self._bytes_kept += segment.payload_bytes
         if self.next_index >= self._flush_at or self._bytes_kept >= self._flush_bytes:
             self.flush()
@@ -239,30 +243,32 @@ class ProcessLog:
             if isinstance(entry, Event):
                 append(entry)
                 continue
-            first_index, event, time_ns, segment, control_bytes, peer, destinations, note = entry
-            for index, ((whose, seq), size) in enumerate(zip(segment.ids(), segment.sizes(), strict=True), first_index):
+            index, events, time_ns, segment, control_bytes, peer, destinations, note = entry
+            for (whose, seq), size in zip(segment.ids(), segment.sizes(), strict=True):
                 origin = origins.get(whose)
                 if origin is None:
                     origin = origins[whose] = self.names.name(whose)
-                append(
-                    Event(
-                        run=run,
-                        system=system,
-                        process=process,
-                        role=role,
-                        index=index,
-                        event=event,
-                        origin_system=origin[0],
-                        origin_process=origin[1],
-                        origin_seq=seq,
-                        destinations=destinations,
-                        peer=peer,
-                        payload_bytes=size,
-                        control_bytes=control_bytes,
-                        time_ns=time_ns,
-                        note=note,
+                for event in events:
+                    append(
+                        Event(
+                            run=run,
+                            system=system,
+                            process=process,
+                            role=role,
+                            index=index,
+                            event=event,
+                            origin_system=origin[0],
+                            origin_process=origin[1],
+                            origin_seq=seq,
+                            destinations=destinations,
+                            peer=peer,
+                            payload_bytes=size,
+                            control_bytes=control_bytes,
+                            time_ns=time_ns,
+                            note=note,
+                        )
                     )
-                )
+                    index += 1
         return rows
 
     def close(self) -> None:

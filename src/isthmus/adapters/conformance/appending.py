@@ -17,7 +17,7 @@ from isthmus.adapters.conformance.room import (
     expect_same,
     foreign,
 )
-from isthmus.runtime.log.interface import LogSettings, Superseded, Unavailable
+from isthmus.runtime.log.interface import Log, LogSettings, Superseded, Unavailable
 
 
 async def in_order(room: Room) -> None:
@@ -26,7 +26,7 @@ async def in_order(room: Room) -> None:
     log, _ = await room.hold(settings)
     done = 0
     for count in (1, 2, 100, 1, 1000, 37):
-        await log.append(foreign(done + 1, done + count), b"%d" % (done + count), b"%d" % done if done else b"")
+        await room.append(log, foreign(done + 1, done + count), b"%d" % (done + count), b"%d" % done if done else b"")
         done += count
         expect((await log.state()).record == b"%d" % done, "the record is not what was appended with the entries")
     seen = await room.trial.contents(settings)
@@ -71,7 +71,7 @@ async def many_at_once(room: Room) -> None:
     """As much as the driver ever appends at once: 4,096 small entries, and 1 MiB of larger ones."""
     settings = await room.fresh()
     log, _ = await room.hold(settings)
-    await log.append(foreign(1, 4096), b"1", b"")
+    await room.append(log, foreign(1, 4096), b"1", b"")
     await log.append(foreign(4097, 4112, 65_000), b"2", b"1")
     expect_once_in_order(await room.trial.contents(settings), 4112)
 
@@ -208,37 +208,37 @@ async def durable(room: Room) -> None:
 
 
 async def rivals(room: Room) -> None:
-    """Two hosts fight for the claim, stall and go on, while the broker is killed: everything once and in order."""
+    """Two hosts fight for the claim, stall and die, while the broker is killed: everything once and in order."""
     settings = await room.fresh()
-    last, lease = 3000, 0.4 * SLOWNESS
+    last, lease = 2000, 0.3 * SLOWNESS
     terms: list[int] = []
 
-    async def host(name: int) -> None:
-        log = await room.open(settings)
-        while True:
-            state = await room.insist(log.claim, f"host {name}", lease)
-            if state is None:
-                await asyncio.sleep(0.03)
-                continue
-            terms.append(state.token)
-            done = int(state.record or 0)
+    async def bring_in(log: Log, done: int) -> bool:
+        """Whether this host brought in the rest, and lost the claim to nobody on the way."""
+        while done < last:
+            count = min(room.random.randint(1, 40), last - done)
+            fate = room.random.random()
+            if fate < 0.04:
+                await asyncio.sleep(1.5 * lease)  # A stall, in which the other takes over.
+            entries, record = foreign(done + 1, done + count), b"%d" % (done + count)
             try:
-                while done < last:
-                    count = room.random.randint(1, 40)
-                    count = min(count, last - done)
-                    if room.random.random() < 0.06:
-                        await asyncio.sleep(1.5 * lease)  # A stall, in which the other takes over.
-                    await log.append(
-                        foreign(done + 1, done + count), b"%d" % (done + count), b"%d" % done if done else b""
-                    )
-                    done += count
-                await log.release()
+                # Or a death, before, in, or behind an append.
+                async with asyncio.timeout(room.random.uniform(0, 0.005) if fate > 0.94 else None):
+                    await log.append(entries, record, b"%d" % done if done else b"")
+            except (Superseded, TimeoutError, Unavailable):
+                return False
+            done += count
+        await room.insist(log.release)
+        return True
+
+    async def host(name: int) -> None:
+        while True:
+            log = await room.open(settings)
+            state = await room.claim(log, lease)
+            terms.append(state.token)
+            if await bring_in(log, int(state.record or 0)):
                 return
-            except Unavailable:
-                # Not found out, but claimed anew.
-                continue
-            except Superseded:
-                continue
+            await room.insist(log.close)
 
     async def plain() -> None:
         for number in range(100):
@@ -255,6 +255,31 @@ async def rivals(room: Room) -> None:
     await asyncio.gather(host(1), host(2), plain(), trouble())
     expect_once_in_order(await room.trial.contents(settings), last)
     expect(len(terms) == len(set(terms)), f"a token was given out twice: {sorted(terms)}")
+
+
+async def beside_each_other(room: Room) -> None:
+    """Reading, waiting for durability and appending go on beside each other, and none holds up another for long."""
+    settings = await room.fresh()
+    log, _ = await room.hold(settings)
+    appended = asyncio.Event()
+
+    async def append() -> None:
+        for number in range(40):
+            await log.append(foreign(number * 5 + 1, number * 5 + 5), b"%d" % (number + 1), _record(number))
+            await log.note(b"%d" % number)
+        appended.set()
+
+    async def settle() -> None:
+        while not appended.is_set():
+            await room.insist(log.durable)
+            await asyncio.sleep(0)
+
+    (found, _), _, _ = await asyncio.gather(room.read(log, 200, entries=7), append(), settle())
+    expect_once_in_order(found, 200)
+
+
+def _record(number: int) -> bytes:
+    return b"%d" % number if number else b""
 
 
 async def leaves_others_alone(room: Room) -> None:
@@ -282,5 +307,6 @@ CHECKS = (
     broker_stalls,
     durable,
     rivals,
+    beside_each_other,
     leaves_others_alone,
 )

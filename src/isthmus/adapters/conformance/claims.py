@@ -10,7 +10,8 @@ from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import Entry, Log, Superseded
 from isthmus.runtime.log.trial import NotPossible
 
-_SHORT = 1.5 * SLOWNESS
+_SHORT = min(SLOWNESS, 4)
+"""Seconds of a lease that a check waits for."""
 
 
 async def one_holder(room: Room) -> None:

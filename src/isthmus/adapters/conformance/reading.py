@@ -292,7 +292,7 @@ async def slow_reader(room: Room) -> None:
     """A reader that is far behind reads everything by small slices while others go on writing."""
     settings = await room.fresh()
     writer, _ = await room.hold(settings)
-    await writer.append(foreign(1, 2000, 200), b"2000", b"")
+    await room.append(writer, foreign(1, 2000, 200), b"2000", b"")
     log = await room.open(settings)
     found: list[Entry] = []
     after = BEGINNING

@@ -11,7 +11,7 @@ from random import Random
 from typing import TypeVar
 
 from isthmus.runtime.log.content import Content
-from isthmus.runtime.log.interface import BEGINNING, Entry, Log, LogSettings, Position, State, Unavailable
+from isthmus.runtime.log.interface import BEGINNING, Entry, Log, LogSettings, Position, State, TooMany, Unavailable
 from isthmus.runtime.log.trial import Trial
 
 SLOWNESS = float(os.environ.get("ISTHMUS_PATIENCE", "1"))
@@ -94,6 +94,20 @@ class Room:
     async def write(self, settings: LogSettings, *bodies: bytes) -> None:
         """As a plain client that knows bodies only."""
         await self.trial.write(settings, [Content(body) for body in bodies])
+
+    async def append(self, log: Log, entries: Sequence[Entry], record: bytes, expected: bytes) -> None:
+        """In as many parts as the broker makes necessary, each with a record of its own."""
+        most = len(entries)
+        while entries:
+            part = entries[:most]
+            after = record if len(part) == len(entries) else b"%b less %d" % (record, len(entries) - most)
+            try:
+                await log.append(part, after, expected)
+            except TooMany as too_many:
+                expect(0 < too_many.most < len(part), f"{len(part)} entries are too many, and {too_many.most} are not")
+                most = too_many.most
+                continue
+            entries, expected = entries[most:], after
 
     # What happens to the broker
 

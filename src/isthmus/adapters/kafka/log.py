@@ -18,7 +18,7 @@ from isthmus.adapters.kafka.reader import Offsets, Reader
 from isthmus.adapters.kafka.setup import look_at
 from isthmus.adapters.kafka.state import StateTopic
 from isthmus.adapters.kafka.writer import Writer
-from isthmus.runtime.log.interface import Entry, LogSettings, Parked, Position, Slice, State
+from isthmus.runtime.log.interface import BEGINNING, Entry, LogSettings, Parked, Position, Slice, State
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -84,7 +84,7 @@ class KafkaLog:
     async def unpark(self, id: str) -> None:
         await self._work(parked.removed, self._connection, id)
 
-    async def note(self, checkpoint: bytes) -> None:
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         await self._work(self._writer.note, checkpoint)
 
     async def durable(self) -> None:

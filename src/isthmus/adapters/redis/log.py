@@ -52,6 +52,7 @@ from isthmus.adapters.redis.wire import (
 )
 from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import (
+    BEGINNING,
     Entry,
     LogProblem,
     LogSettings,
@@ -94,12 +95,13 @@ class RedisLog:
         self._body_field = settings.options.get("body-field", "body").encode()
         tag = _hash_tag(settings.streams[0])
         self._state = f"{tag}:isthmus:{settings.state}"
-        self._parked = f"{tag}:parked"
+        self._parked = f"{self._state}:parked"
         self._owner = ""
         self._connections: dict[str, Connection] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._moved: tuple[str, int] | None = None
         self._slice = _FIRST_SLICE
+        self._first = -1
         self._largest = _LARGEST
         self._flush = ""
         self._waits = False
@@ -271,7 +273,7 @@ class RedisLog:
     async def state(self) -> State:
         return _state(await self._call("rest", "HMGET", self._state, "token", "record", "checkpoint"))
 
-    async def note(self, checkpoint: bytes) -> None:
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         self._held(await self._run(NOTE, [self._state], self._owner, checkpoint))
 
     def _held(self, reply: int) -> None:
@@ -334,7 +336,11 @@ class RedisLog:
         behind: dict[str, Place] = {}
         received = self._connections["reading"].received
         room = size if received > size else received
-        for part, (name, stream, some) in enumerate(zip(self._names, facts, found, strict=True)):
+        # Each time another stream comes first, or one that never ends would leave no room for the others.
+        self._first += 1
+        for turn in range(len(self._names)):
+            part = (self._first + turn) % len(self._names)
+            name, stream, some = self._names[part], facts[part], found[part]
             place = places.get(name)
             if place is None:
                 place = start_of(stream)
@@ -445,7 +451,7 @@ class RedisLog:
                 raise Unavailable(f"{self._where()} has not flushed its append-only file for {PATIENCE:.0f} s")
             if self._flush == "always":
                 return
-            # Redis 7.4.0 to 7.4.2 and Valkey (9.1.2 at least) answer before they flush (redis/redis#13793). There are
+            # Some Redis 7.4 (redis/redis#13793) and Valkey 9.1.2 answer before they flush. There are
             # no two flushes within a second, so whoever answers twice in that time has not flushed.
             now = asyncio.get_running_loop().time()
             before, self._answered = self._answered, now

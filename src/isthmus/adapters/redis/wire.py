@@ -30,6 +30,7 @@ Word: TypeAlias = bytes | str | int
 Command: TypeAlias = Sequence[Word]
 
 _FOR_NOW = {
+    "ASK": "moves these keys to another node",
     "BUSY": "is busy with a script of somebody else",
     "CLUSTERDOWN": "belongs to a cluster that is down",
     "LOADING": "is still loading what it has on disk",
@@ -67,7 +68,7 @@ class UnknownScript(Exception):
     """The server was started anew, or told to forget its scripts."""
 
 
-class TooMuch(Exception):
+class TooMuch(LogProblem):
     """A reply is longer than we take."""
 
 
@@ -105,7 +106,8 @@ class Connection:
             async with asyncio.timeout(PATIENCE):
                 streams = await asyncio.open_connection(address.host, address.port, ssl=address.tls, limit=_CHUNK)
         except (ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
-            raise Unavailable(f"{address} cannot be reached: {reason_of(error)}") from None
+            how = " by TLS" if address.tls else ""
+            raise Unavailable(f"{address} cannot be reached{how}: {reason_of(error)}") from None
         except ssl.SSLError as error:
             reason = f"{address}: TLS does not come about: {reason_of(error)}"
             raise LogProblem(f"{reason}. Look at ca-file, certificate-file, key-file, and the name in url") from None
@@ -176,7 +178,7 @@ class Connection:
                 raise ConnectionResetError
             self.received += len(data)
             if self.received > MAX_REPLY:
-                raise TooMuch
+                raise TooMuch(f"{self._address} sends more than {MAX_REPLY:,} bytes at once: an entry is far too large")
             self._parser.feed(data)
         return replies
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -106,9 +107,10 @@ class Server(ABC):
         self._held.release()
 
     def pause(self) -> None:
-        """SIGSTOP: it answers nothing until `go_on`."""
+        """SIGSTOP, and wait until all its threads have stopped: it answers nothing until `go_on`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def go_on(self) -> None:
         assert self._process is not None

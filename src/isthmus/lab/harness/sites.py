@@ -181,10 +181,11 @@ class Lines(OsProcess):
         for _ in self._ends:
             await self._said()
 
-    async def order(self, command: str) -> None:
-        """One command of `isthmus wan --control` for one line, such as `cut 0` or `mend 0`."""
+    async def order(self, command: str, lines: int = 1) -> None:
+        """One command of `isthmus wan --control`, such as `cut 0`, or `mend all` for so many lines."""
         self.write(command.encode())
-        await self._said()
+        for _ in range(lines):
+            await self._said()
 
     async def _said(self) -> None:
         if not await asyncio.wait_for(self.read_line(), PATIENCE):

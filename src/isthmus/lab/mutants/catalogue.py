@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 # Each of these files writes down its mutants when it is imported.
-from isthmus.lab.mutants import acknowledged, clusters, group, joins, nemesis, restarts  # noqa: F401
+from isthmus.lab.mutants import acknowledged, clusters, group, joins, logs, nemesis, restarts  # noqa: F401
 from isthmus.lab.mutants.daisy import changes, joined, on_receipt, recipients, servers  # noqa: F401
 from isthmus.lab.mutants.mutant import REGISTERED, Mutant, alive
 

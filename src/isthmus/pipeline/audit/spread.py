@@ -22,6 +22,18 @@ from isthmus.trace.places import Place, remove_tree
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
+_IN_WORDS = {
+    "walk": "logs",
+    "look_with": "processes",
+    "close": "past of messages",
+    "judge_closed": "processes by the past of messages",
+    "compare": "pairs of processes",
+    "describe_chains": "chains of causes",
+    "describe_difference": "witnesses",
+    "describe_stays": "witnesses",
+    "may_differ": "logs that are not complete",
+}
+"""What whoever watches is told of a pass. The others prepare messages."""
 _FORGETTING = 32
 """Tasks that remove copies of arrays; every machine of a small cluster has one."""
 
@@ -37,7 +49,7 @@ class SpreadRun(Run):
 
     def each(self, function: Callable[[Run, Job], Result], jobs: Sequence[Job], result: type[Result]) -> list[Result]:
         assert self._spark is not None, "a task starts no tasks"
-        stage = f"judging, {function.__name__.strip('_').replace('_', ' ')}"
+        stage = f"judging: {_IN_WORDS.get(function.__name__, 'messages')}"
         return in_tasks(self._spark, _Bound(self, function), jobs, result, stage=stage)
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from isthmus.pipeline.campaign.task import Player, play_seeds
 from isthmus.pipeline.ingest import SPARK_FAILURES, spark_reason
+from isthmus.pipeline.places import require_writable
 from isthmus.pipeline.problems import SparkProblem
 from isthmus.pipeline.stores import use_settings_of
 from isthmus.pipeline.tasks import arrivals
@@ -58,6 +59,8 @@ def campaign(
     """
     use_settings_of(spark)
     directory = new_directory(trace) if trace is not None else None
+    if directory is not None:
+        require_writable(spark, directory, "traces")
 
     def play(some: range) -> _Answer:
         try:

@@ -3,6 +3,8 @@
 **Take**: each batch of a file is written as one file of the table, log by log and by index. A batch that is one log in
 order, as our writer makes them, is written as it comes. **Gather**: where pieces of a log overlap, or are small, they
 are read again and put together, and rows that claim one place meet. Files of which a part is put together are replaced.
+
+Both are told a `prefix` for the names of what they write: late files are added beside the blocks of earlier ones.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from msgspec import Struct
 from isthmus.pipeline.engine.logs import Array, Block, audiences_of, coded, facts, words
 from isthmus.pipeline.ingest.decode import Batch, decoded
 from isthmus.pipeline.ingest.files import FilePiece
+from isthmus.pipeline.ingest.parts import Disputed, Log, Part
 from isthmus.pipeline.ingest.table import TORN, WORDS
 from isthmus.trace.parquet import open_parquet, write_parquet
 from isthmus.trace.places import Place
@@ -43,23 +46,14 @@ _WRITING: dict[str, Any] = {
 }
 
 
-class Part(Struct):
-    """A block as it was taken, with what is needed to put it together with others."""
-
-    block: Block
-    file: int
-    first_line: int
-    """Of its first row; the others follow without a gap. 0: its rows have columns `file` and `line`."""
-    rising: bool
-    """No index comes twice."""
-
-
 class Taken(Struct):
     parts: list[Part]
     bad: int
     """Lines that do not count, and are in the quarantine."""
     names: list[str]
     """Of the files that were written."""
+    aside: list[str]
+    """Those of the quarantine."""
     damaged: dict[int, str]
     """Files that cannot be read to their end, and why. Nothing of them counts."""
 
@@ -69,15 +63,15 @@ class _Cut(NamedTuple):
 
     start: int
     stop: int
-    log: tuple[str, str, str]
+    log: Log
 
 
 # Take -----------------------------------------------------------------------------------------------------------------
 
 
-def take(directory: Place, number: int, pieces: Sequence[FilePiece], block_rows: int) -> Taken:
+def take(directory: Place, prefix: str, pieces: Sequence[FilePiece], block_rows: int) -> Taken:
     """The rows of a piece of a large file, or of some small files, as files of the table."""
-    taken = Taken([], 0, [], {})
+    taken = Taken([], 0, [], [], {})
     together: list[tuple[int, Batch]] = []
     for piece in pieces:
         try:
@@ -85,24 +79,24 @@ def take(directory: Place, number: int, pieces: Sequence[FilePiece], block_rows:
                 if len(pieces) > 1:
                     together.append((piece.file, batch))
                 else:
-                    _take_batches(directory, number, [(piece.file, batch)], block_rows, taken)
+                    _take_batches(directory, prefix, [(piece.file, batch)], block_rows, taken)
         except TraceError as error:
             taken.damaged[piece.file] = error.reason
             together = [(file, batch) for file, batch in together if file != piece.file]
     if together:
-        _take_batches(directory, number, together, block_rows, taken)
+        _take_batches(directory, prefix, together, block_rows, taken)
     return taken
 
 
 def _take_batches(
-    directory: Place, number: int, batches: Sequence[tuple[int, Batch]], block_rows: int, taken: Taken
+    directory: Place, prefix: str, batches: Sequence[tuple[int, Batch]], block_rows: int, taken: Taken
 ) -> None:
     """One file of the table."""
-    name = f"{number:06}-{len(taken.names):03}.parquet"
+    name = f"{prefix}-{len(taken.names):03}.parquet"
     taken.names.append(name)
     bad = [(file, line, reason) for file, batch in batches for line, reason in batch.bad]
     taken.bad += sum(reason != TORN for _, _, reason in bad)
-    _put_aside(directory, name, bad)
+    taken.aside += put_aside(directory, name, bad)
     rows = pa.concat_tables([batch.rows for _, batch in batches])
     if len(batches) > 1:
         rows = rows.unify_dictionaries().combine_chunks()
@@ -133,7 +127,7 @@ def _in_order(directory: Place, name: str, rows: Any, files: Array, lines: Array
         yield Part(block, int(files[cut.start]), first_line, bool((part[1:] > part[:-1]).all()))
 
 
-def _logs(rows: Any) -> tuple[Array, list[tuple[str, str, str]]]:
+def _logs(rows: Any) -> tuple[Array, list[Log]]:
     """The number of each row's log, and the names of logs by number, which rise with them."""
     number = np.zeros(rows.num_rows, np.int64)
     told: list[list[str]] = []
@@ -174,11 +168,14 @@ def write(directory: Place, name: str, rows: Any, cuts: Sequence[_Cut]) -> list[
     return blocks
 
 
-def _put_aside(directory: Place, name: str, bad: Sequence[tuple[int, int, str]]) -> None:
-    if bad:
-        columns = zip(*bad, strict=True)
-        table = pa.table([pa.array(each) for each in columns], names=["file", "line", "reason"])
-        write_parquet(directory / "quarantine" / name, table)
+def put_aside(directory: Place, name: str, bad: Sequence[tuple[int, int, str]]) -> list[str]:
+    """Write a file of the quarantine. Its name; none where there is nothing to write."""
+    if not bad:
+        return []
+    columns = zip(*bad, strict=True)
+    table = pa.table([pa.array(each) for each in columns], names=["file", "line", "reason"])
+    write_parquet(directory / "quarantine" / name, table)
+    return [name]
 
 
 # Gather ---------------------------------------------------------------------------------------------------------------
@@ -191,16 +188,24 @@ class Group(Struct):
     low: int
     high: int
     rows: int
+    disputed: list[int]
+    """Places in this log that different rows have claimed before."""
 
 
 class Gathered(Struct):
-    blocks: list[Block]
+    parts: list[Part]
     bad: int
+    aside: list[str]
+    disputed: list[Disputed]
 
 
-def to_gather(parts: Sequence[Part]) -> list[Part]:
-    """Parts that overlap or are small pieces of a log, and all that share a file with one of these."""
-    wrong: set[str] = set()
+def to_gather(parts: Sequence[Part], late: Sequence[Part] = (), disputed: Sequence[Disputed] = ()) -> list[Part]:
+    """Parts that overlap or are small pieces of a log, and all that share a file with one of these.
+
+    `late` are those among them that came after places were `disputed`; they may have more claims.
+    """
+    known = {each.log: np.array(each.places) for each in disputed}
+    wrong = {part.block.path for part in late if part.log in known and _between(known[part.log], part.block)}
     for mine in _by_log(parts):
         last, reaches_furthest = -1, ""
         small = len(mine) > MOST_SMALL and sum(part.block.rows for part in mine) < len(mine) * LEAST_ROWS
@@ -214,19 +219,25 @@ def to_gather(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.block.path in wrong]
 
 
+def _between(places: Array, block: Block) -> bool:
+    return bool(((places >= block.first) & (places <= block.last)).any())
+
+
 def _by_log(parts: Sequence[Part]) -> list[list[Part]]:
-    found: dict[tuple[str, str, str], list[Part]] = {}
+    found: dict[Log, list[Part]] = {}
     for part in parts:
-        found.setdefault((part.block.run, part.block.system, part.block.process), []).append(part)
+        found.setdefault(part.log, []).append(part)
     return [sorted(found[log], key=lambda part: part.block.first) for log in sorted(found)]
 
 
-def groups_of(parts: Sequence[Part], block_rows: int) -> list[list[Group]]:
+def groups_of(parts: Sequence[Part], block_rows: int, disputed: Sequence[Disputed] = ()) -> list[list[Group]]:
     """What is put together, in jobs of about a million rows."""
+    known = {each.log: each.places for each in disputed}
     jobs: list[list[Group]] = []
     size = BLOCK_ROWS
     for mine in _by_log(parts):
         for group in _groups(mine, block_rows):
+            group.disputed = [place for place in known.get(mine[0].log, ()) if group.low <= place < group.high]
             if size + group.rows > BLOCK_ROWS:
                 jobs.append([])
                 size = 0
@@ -241,7 +252,7 @@ def _groups(parts: Sequence[Part], block_rows: int) -> Iterator[Group]:
     last, rows = -1, 0
     for part in [*parts, None]:
         if together and (part is None or (part.block.first > last and rows + part.block.rows > block_rows)):
-            yield from _cut(Group(together, together[0].block.first, last + 1, rows), block_rows)
+            yield from _cut(Group(together, together[0].block.first, last + 1, rows, []), block_rows)
             together, rows = [], 0
         if part is not None:
             together.append(part)
@@ -258,28 +269,34 @@ def _cut(group: Group, block_rows: int) -> Iterator[Group]:
         high = min(low + block_rows, group.high)
         parts = [part for part in group.parts if part.block.first < high and part.block.last >= low]
         if parts:
-            yield Group(parts, low, high, min(group.rows, sum(part.block.rows for part in parts)))
+            yield Group(parts, low, high, min(group.rows, sum(part.block.rows for part in parts)), [])
 
 
-def gather(directory: Place, number: int, groups: Sequence[Group]) -> Gathered:
-    """Put groups together into one file of the table."""
-    name = f"gathered-{number:06}.parquet"
-    tables, cuts, bad = [], [], []
+def gather(directory: Place, prefix: str, groups: Sequence[Group]) -> Gathered:
+    """Put groups together into one file of the table, whose rows keep their file and line."""
+    name = f"{prefix}.parquet"
+    tables, cuts, bad, disputed = [], [], [], []
     count = 0
     for group in groups:
-        block = group.parts[0].block
-        rows, wrong = _merged(directory, group, (block.run, block.system, block.process))
+        log = group.parts[0].log
+        rows, wrong, places = _merged(directory, group, log)
         bad += wrong
+        if places:
+            disputed.append(Disputed(log, places))
         if rows.num_rows:
-            cuts.append(_Cut(count, count + rows.num_rows, (block.run, block.system, block.process)))
+            cuts.append(_Cut(count, count + rows.num_rows, log))
             tables.append(rows)
             count += rows.num_rows
-    _put_aside(directory, name, bad)
-    return Gathered(write(directory, name, pa.concat_tables(tables), cuts) if tables else [], len(bad))
+    blocks = write(directory, name, pa.concat_tables(tables), cuts) if tables else []
+    parts = [Part(block, 0, 0, True) for block in blocks]
+    return Gathered(parts, len(bad), put_aside(directory, name, bad), disputed)
 
 
-def _merged(directory: Place, group: Group, log: tuple[str, str, str]) -> tuple[Any, list[tuple[int, int, str]]]:
-    """The rows of a group in order of index, and those that are put aside: of equal rows the first by line counts."""
+def _merged(directory: Place, group: Group, log: Log) -> tuple[Any, list[tuple[int, int, str]], list[int]]:
+    """The rows of a group in order of index, those that are put aside, and disputed places.
+
+    Of equal rows the first by line counts. A line that was read twice, because its file has grown, is one row.
+    """
     tables, files, lines = [], [], []
     for part in group.parts:
         table, file, line = _read(directory, part)
@@ -292,23 +309,27 @@ def _merged(directory: Place, group: Group, log: tuple[str, str, str]) -> tuple[
     file, line = np.concatenate(files), np.concatenate(lines)
     order = np.lexsort((line, file, rows.column("index").to_numpy()))
     rows, file, line = rows.take(pa.array(order)), file[order], line[order]
+    rows = rows.append_column("file", pa.array(file)).append_column("line", pa.array(line))
     index = rows.column("index").to_numpy()
     repeats = np.append(False, index[1:] == index[:-1])
-    if not repeats.any():
-        return rows, []
+    known = np.isin(index, group.disputed) if group.disputed else np.zeros(len(index), bool)
+    if not (repeats.any() or known.any()):
+        return rows, [], []
     claim = np.cumsum(~repeats) - 1
     at = np.flatnonzero(repeats)
     differs = np.zeros(claim[-1] + 1, bool)
     differs[claim[at[~_equal(rows.take(pa.array(at - 1)), rows.take(pa.array(at)))]]] = True
-    disputed = differs[claim]
+    disputed = differs[claim] | known
+    read_twice = repeats & np.append(False, (file[1:] == file[:-1]) & (line[1:] == line[:-1]))
     place = f"{log[1]}/{log[2]} in run {log[0]}"
     bad = []
-    for row in np.flatnonzero(disputed | repeats).tolist():
+    for row in np.flatnonzero((disputed | repeats) & ~read_twice).tolist():
         reason = f"the same row again: index {index[row]} of {place}"
         if disputed[row]:
             reason = f"two different rows claim index {index[row]} of {place}, so neither counts"
         bad.append((int(file[row]), int(line[row]), shown(reason)))
-    return rows.filter(pa.array(~(disputed | repeats))), bad
+    places = np.unique(index[disputed & ~known]).tolist()
+    return rows.filter(pa.array(~(disputed | repeats))), bad, places
 
 
 def _read(directory: Place, part: Part) -> tuple[Any, Array, Array]:

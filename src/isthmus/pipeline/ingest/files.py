@@ -49,31 +49,46 @@ class TraceFiles(NamedTuple):
     pieces: list[FilePiece]
     bad: list[tuple[int, str]]
     """Number and reason of each file that cannot be used."""
+    sizes: list[int]
+    """In bytes, as they were when they were looked at."""
+    read: set[int]
+    """Files that are read: all but those that a table has already."""
 
 
-def examine(paths: Iterable[Place]) -> TraceFiles:
-    """Look at sizes and footers, and decide how each file is read."""
-    names = list(map(str, paths))
-    files = TraceFiles(names, [], [])
+def examine(paths: Iterable[Place], names: Iterable[str] = (), sizes: Iterable[int] = ()) -> TraceFiles:
+    """Look at sizes and footers, and decide how each file is read.
 
-    def look(number: int) -> tuple[list[FilePiece], str]:
+    Files that a table has have their `names` and `sizes` there. They keep their numbers, and if they still have that
+    size, they are not read again.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    before = list(sizes)
+    found = [numbers.setdefault(str(path), len(numbers)) for path in paths]
+    files = TraceFiles(list(numbers), [], [], [*before, *[0] * (len(numbers) - len(before))], set())
+
+    def look(number: int) -> tuple[list[FilePiece] | None, str, int]:
+        name = files.names[number]
+        size = size_of(name) or 0
+        if number < len(before) and size == before[number]:
+            return None, "", size
+        pieces = _row_groups(number, name) if name.endswith(".parquet") else _pieces(number, name, size)
         try:
-            return list(_looked_at(number, names[number])), ""
+            return list(pieces), "", size
         except TraceError as error:
-            return [], error.reason
+            return [], error.reason, size
 
     # A store takes some ten milliseconds for an answer, and many answers take no longer.
-    far = any(isinstance(place(name), Address) for name in names)
+    far = any(isinstance(place(name), Address) for name in files.names)
     with ThreadPoolExecutor(_AT_ONCE if far else 1) as pool:
-        for number, (pieces, reason) in enumerate(pool.map(look, range(len(names)))):
+        for number, (pieces, reason, size) in zip(found, pool.map(look, found), strict=True):
+            if pieces is None:
+                continue
+            files.read.add(number)
+            files.sizes[number] = size
             files.pieces.extend(pieces)
             if reason:
                 files.bad.append((number, reason))
     return files
-
-
-def _looked_at(number: int, name: str) -> Iterator[FilePiece]:
-    yield from _row_groups(number, name) if name.endswith(".parquet") else _pieces(number, name)
 
 
 def _row_groups(number: int, name: str) -> Iterator[FilePiece]:
@@ -104,9 +119,8 @@ def together(pieces: Iterable[FilePiece]) -> list[list[FilePiece]]:
     return jobs
 
 
-def _pieces(number: int, name: str) -> Iterator[FilePiece]:
+def _pieces(number: int, name: str, size: int) -> Iterator[FilePiece]:
     """Pieces with the right line numbers need the line ends before them; counting those costs 0.1 s per GB."""
-    size = size_of(name) or 0
     if size <= PIECE_BYTES:
         yield FilePiece(number, name, 0, size, rows=1 + size // _ROW_BYTES)
         return

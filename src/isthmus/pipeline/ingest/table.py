@@ -1,15 +1,15 @@
 """A table on disk: what `ingest` writes and others read.
 
 `rows/` holds the sound rows as Parquet, each log in blocks that are in order of index, with one column more than the
-trace has: `audience` numbers the sets of destinations of a file, which `sets/` spells out. `blocks.msgpack` has the
-facts of every block. `quarantine/` holds the place and the reason of every other row, and `table.json` says where all
-of it came from.
+trace has: `audience` numbers the sets of destinations of a file, which `sets/` spells out. A file of blocks,
+`blocks-N.msgpack`, has the facts of every block. `quarantine/` holds the place and the reason of every other row, and
+`table.json` says where all of it came from and which file of blocks counts. What neither of these two names is no part
+of the table: it was left by an ingest that died, or was replaced by a later one and may still be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from isthmus.pipeline.columns import spark_schema
 from isthmus.pipeline.engine.logs import CODED_COLUMNS, Audiences, Block, Rows, coded
 from isthmus.pipeline.failures import SPARK_FAILURES, spark_reason
+from isthmus.pipeline.ingest.parts import Disputed, Part
 from isthmus.pipeline.problems import TABLE_MARK, in_words
 from isthmus.trace.columns import TRACE_COLUMNS
 from isthmus.trace.parquet import open_parquet
@@ -28,8 +29,7 @@ from isthmus.trace.places import Place, address_for_spark, place
 from isthmus.trace.reader import Quarantined
 from isthmus.trace.schema import TraceError
 
-VERSION = 2
-BLOCKS = "blocks.msgpack"
+VERSION = 3
 WORDS = [column.name for column in TRACE_COLUMNS if column.type == "string"]
 """Columns that are read and written by dictionary."""
 
@@ -41,21 +41,44 @@ class Mark(Struct):
     """What `table.json` holds. `version` changes when the layout does."""
 
     version: int
-    files: list[str]
-    bad_files: list[tuple[int, str]]
+    ingests: int = 1
+    """How many made it."""
+    mapped: bool = False
+    """Its rows come from other tables than traces."""
+    files: list[str] = []
+    sizes: list[int] = []
+    """Of the files, in bytes: a file of the same name and size is not read again."""
+    bad_files: list[tuple[int, str]] = []
     bad_rows: int = 0
     """Rows in quarantine."""
+    aside: list[str] = []
+    """The files of the quarantine."""
+
+    @property
+    def blocks(self) -> str:
+        """The file of blocks that counts."""
+        return f"blocks-{self.ingests}.msgpack"
+
+
+class Contents(Struct):
+    """What a file of blocks holds."""
+
+    parts: list[Part] = []
+    disputed: list[Disputed] = []
 
 
 class TraceTable(NamedTuple):
     """A table on disk, and the files that it was made of."""
 
     path: Place
-    files: list[str]
-    bad_files: list[tuple[int, str]]
-    bad_rows: int
+    mark: Mark
     run: str | None = None
     """The only run that is looked at."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that it was made of."""
+        return self.mark.files
 
     def only(self, run: str | None) -> TraceTable:
         """The same table, of which only the blocks of one run are read; with None, all of it."""
@@ -68,32 +91,31 @@ class TraceTable(NamedTuple):
 
     def blocks(self) -> list[Block]:
         """The facts of all blocks, by run and log."""
-        blocks = msgspec.msgpack.decode((self.path / BLOCKS).read_bytes(), type=list[Block])
-        return [block for block in blocks if self.run in (None, block.run)]
+        return [part.block for part in self.contents().parts if self.run in (None, part.block.run)]
+
+    def contents(self) -> Contents:
+        """All that is known of its rows without reading them."""
+        return msgspec.msgpack.decode((self.path / self.mark.blocks).read_bytes(), type=Contents)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The sound rows, with the columns of the trace."""
-        if self.run is None:
-            return _read(spark, spark_schema(TRACE_COLUMNS), self.path / "rows")
         files = sorted({block.path for block in self.blocks()})
         read = _read(spark, spark_schema(TRACE_COLUMNS), *(self.path / "rows" / file for file in files))
-        return read.where(f.col("run") == self.run)
+        return read if self.run is None else read.where(f.col("run") == self.run)
 
     def quarantine(self, spark: SparkSession) -> DataFrame:
         """File, line and reason of everything that does not count. Line 0 stands for a whole file."""
         names = spark.createDataFrame(list(enumerate(self.files)), "file bigint, name string")
         schema = "file bigint, line bigint, reason string"
-        there = isinstance(self.path, Path) or any(self._aside())
-        empty = spark.createDataFrame([], schema)  # a store has no directory where nothing is
-        rows = _read(spark, schema, self.path / "quarantine") if there else empty
-        if self.bad_files:
-            whole = [(number, 0, reason) for number, reason in self.bad_files]
+        aside = list(self._aside())
+        rows = _read(spark, schema, *aside) if aside else spark.createDataFrame([], schema)
+        if self.mark.bad_files:
+            whole = [(number, 0, reason) for number, reason in self.mark.bad_files]
             rows = rows.unionByName(spark.createDataFrame(whole, schema))
         return rows.join(f.broadcast(names), "file", "left").select(f.col("name").alias("file"), "line", "reason")
 
     def _aside(self) -> Iterator[Place]:
-        parts: list[Place] = [*(self.path / "quarantine").iterdir()]
-        yield from sorted(parts, key=str)
+        yield from (self.path / "quarantine" / name for name in self.mark.aside)
 
     def first_bad(self) -> Quarantined | None:
         """The first row in quarantine, found without Spark; None if it is empty."""
@@ -107,7 +129,7 @@ class TraceTable(NamedTuple):
 
     def quarantined(self, spark: SparkSession) -> int:
         """How many rows and whole files do not count."""
-        return self.bad_rows + len(self.bad_files)
+        return self.mark.bad_rows + len(self.mark.bad_files)
 
     def torn_files(self, spark: SparkSession) -> list[str]:
         """Files whose last line a crash tore off."""
@@ -136,7 +158,7 @@ def open_table(path: str | Place) -> TraceTable:
         raise TraceError(path, f"not a table of isthmus: {error}", "ingest the traces again") from error
     if mark.version != VERSION:
         raise TraceError(path, "a table of another version of isthmus", "ingest the traces again")
-    return TraceTable(where, mark.files, mark.bad_files, mark.bad_rows)
+    return TraceTable(where, mark)
 
 
 class TableRows:

@@ -201,11 +201,19 @@ def _witnesses(content: Content) -> Markup | None:
     )
 
 
+def witness_drawing(violation: Violation, picture: Picture, name: str, *, alone: bool = True) -> Markup:
+    title = violation.property if violation.second is None else f"{violation.property} order"
+    return draw(picture, f"{title}, violated {_where(violation, alone)}", violation.why, name)
+
+
+def _where(violation: Violation, alone: bool) -> str:
+    return f"at {violation.process}" + ("" if alone else f" in run {violation.run}")
+
+
 def _witness(shown: Shown, place: int, alone: bool) -> Markup:
     violation = shown.violation
-    title = violation.property if violation.second is None else f"{violation.property} order"
-    where = f"at {violation.process}" + ("" if alone else f" in run {violation.run}")
-    drawn = draw(shown.picture, f"{title}, violated {where}", violation.why, f"witness-{place}")
+    where = _where(violation, alone)
+    drawn = witness_drawing(violation, shown.picture, f"witness-{place}", alone=alone)
     caption = tag(
         "figcaption",
         tag("span", tag("span", "✗", aria_hidden="true"), f" {violation.property}", class_="pill violated"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from isthmus.core.units import bit_rate, count, duration, percent, size
 from isthmus.drawing.svg import SERIES, Child, Markup, tag
@@ -17,9 +18,12 @@ from isthmus.pipeline.report.charts import (
     throughput_chart,
 )
 
+Item = TypeVar("Item")
+
 _MOST_PAIRS = 12
 _MOST_WAITS = 10
-_MOST_PROCESSES = 200
+_MOST_LISTED = 100
+"""Rows of a table. A row is some 250 bytes, and a page of six runs has to stay below two megabytes."""
 
 
 def figures_section(figures: Figures, place: int, *, alone: bool) -> Markup:
@@ -66,6 +70,10 @@ def _more(shown: int, there_are: int, what: str) -> str:
     return f" The {shown} largest of {there_are:,} {what} are drawn." if there_are > shown else ""
 
 
+def _unlisted(there_are: int, what: str) -> str:
+    return f" The {_MOST_LISTED} largest of {there_are:,} {what} are listed." if there_are > _MOST_LISTED else ""
+
+
 # The parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -73,12 +81,7 @@ def _latency(figures: Figures, name: str) -> Markup | None:
     pairs = [each for each in figures.pairs if each.timed]
     if not pairs:
         return None
-    drawn = _largest(pairs, _MOST_PAIRS)
-    distributions = []
-    for each in drawn:
-        key = (each.origin_system, each.system)
-        bins = {row.bin: row.deliveries for row in figures.latencies if (row.origin_system, row.system) == key}
-        distributions.append(Distribution(pair_name(each), bins, each.latency_p50_ns or 0, each.latency_p99_ns or 0))
+    shown = min(len(pairs), _MOST_PAIRS)
     backwards = sum(each.clocks_disagree for each in figures.pairs)
     warning = (
         f" {backwards:,} deliveries seem to come before their send: clocks disagree, and these are left out."
@@ -91,21 +94,39 @@ def _latency(figures: Figures, name: str) -> Markup | None:
             *map(duration, (each.latency_min_ns, each.latency_p50_ns, each.latency_p90_ns, each.latency_p99_ns)),
             *map(duration, (each.latency_max_ns, each.latency_mean_ns)),
         )
-        for each in _largest(pairs, len(pairs))
+        for each in _largest(pairs, _MOST_LISTED)
     ]  # fmt: skip
     return _block(
         "Latency",
         "From send to delivery, at every application process. The solid mark is the median, the dashed one the 99th "
-        f"percentile.{_more(len(drawn), len(pairs), 'pairs')}{warning}",
-        tag("figure", latency_chart(distributions, f"{name}-latency")),
+        f"percentile.{_more(shown, len(pairs), 'pairs')}{_unlisted(len(pairs), 'pairs')}{warning}",
+        tag("figure", latency_drawing(figures, f"{name}-latency")),
         _table(("from → to", "deliveries", "least", "p50", "p90", "p99", "most", "mean"), rows),
     )
 
 
-def _throughput(figures: Figures, name: str) -> Markup | None:
+def latency_drawing(figures: Figures, name: str) -> Markup | None:
+    """The pairs with most deliveries; None where no delivery has a latency."""
+    distributions = []
+    for each in _largest([each for each in figures.pairs if each.timed], _MOST_PAIRS):
+        key = (each.origin_system, each.system)
+        bins = {row.bin: row.deliveries for row in figures.latencies if (row.origin_system, row.system) == key}
+        distributions.append(Distribution(pair_name(each), bins, each.latency_p50_ns or 0, each.latency_p99_ns or 0))
+    return latency_chart(distributions, name) if distributions else None
+
+
+def throughput_drawing(figures: Figures, name: str) -> Markup | None:
+    """Deliveries per second of the one run of these figures; None where there are none."""
+    lines, _ = _rates(figures)
+    [run] = figures.runs
+    return None if run.slice_ns is None or not lines else throughput_chart(lines, run.slice_ns, name)
+
+
+def _rates(figures: Figures) -> tuple[list[RateSeries], int]:
+    """The largest series, and how many there are."""
     [run] = figures.runs
     if not figures.throughput or run.slice_ns is None or run.slices is None:
-        return None
+        return [], 0
     # More pairs than colours would be a tangle: then what each system delivers, from wherever it came.
     by_pair = len(figures.pairs) <= SERIES
     names = {(each.origin_system, each.system): pair_name(each) for each in _largest(figures.pairs, len(figures.pairs))}
@@ -115,19 +136,27 @@ def _throughput(figures: Figures, name: str) -> Markup | None:
     for row in figures.throughput:
         series[names[row.origin_system, row.system]][row.slice] += row.deliveries * 1e9 / run.slice_ns
     lines = [RateSeries(name, rates) for name, rates in sorted(series.items(), key=lambda each: -sum(each[1]))[:SERIES]]
-    lines = [RateSeries(name, series[name]) for name in series if name in {each.name for each in lines}]
+    return [RateSeries(name, series[name]) for name in series if name in {each.name for each in lines}], len(series)
+
+
+def _throughput(figures: Figures, name: str) -> Markup | None:
+    drawn = throughput_drawing(figures, f"{name}-throughput")
+    if drawn is None:
+        return None
+    lines, series = _rates(figures)
+    [run] = figures.runs
     rows = [
         (
             pair_name(each), count(each.messages), count(each.deliveries), count(each.messages_per_second),
             count(each.deliveries_per_second), size(each.payload_bytes),
         )
-        for each in _largest(figures.pairs, len(figures.pairs))
+        for each in _largest(figures.pairs, _MOST_LISTED)
     ]  # fmt: skip
     return _block(
         "Throughput",
         f"Deliveries per second, in slices of {duration(run.slice_ns)}. Rates in the table are from the first send of "
-        f"a pair to its last delivery.{_more(len(lines), len(series), 'lines')}",
-        tag("figure", throughput_chart(lines, run.slice_ns, f"{name}-throughput")),
+        f"a pair to its last delivery.{_more(len(lines), series, 'lines')}{_unlisted(len(figures.pairs), 'pairs')}",
+        tag("figure", drawn),
         _table(("from → to", "messages", "deliveries", "messages/s", "deliveries/s", "payload delivered"), rows),
     )
 
@@ -152,13 +181,14 @@ def _hold_back(figures: Figures, name: str) -> Markup | None:
             pair_name(each), count(each.held), percent(each.held / each.deliveries),
             *map(duration, (each.held_p50_ns, each.held_p90_ns, each.held_p99_ns, each.held_max_ns)),
         )
-        for each in _largest(held, len(held))
+        for each in _largest(held, _MOST_LISTED)
     ]  # fmt: skip
-    never = f" {unended:,} waits have no end in the trace." if unended else ""
+    rest = f" {unended:,} waits have no end in the trace." if unended else ""
+    rest += _unlisted(len(held), "pairs")
     return _block(
         "Hold-back",
         "How long messages that had arrived waited for their turn at application processes, and for whom, all waits "
-        f"added up.{_more(min(_MOST_WAITS, len(bars)), len(longest), 'awaited processes')}{never}",
+        f"added up.{_more(min(_MOST_WAITS, len(bars)), len(longest), 'awaited processes')}{rest}",
         tag(
             "figure",
             bar_chart(bars, f"{name}-waits", "What was waited for", "Total time of waiting per awaited process."),
@@ -167,6 +197,16 @@ def _hold_back(figures: Figures, name: str) -> Markup | None:
         else None,
         _table(("from → to", "held", "of deliveries", "p50", "p90", "p99", "most"), rows) if held else None,
     )
+
+
+def _with_most(items: Sequence[Item], size_of: Callable[[Item], float], most: int) -> list[Item]:
+    """Those with most of something, in the order in which they came."""
+    chosen = sorted(range(len(items)), key=lambda at: -size_of(items[at]))[:most]
+    return [items[at] for at in sorted(chosen)]
+
+
+def _bytes_of(link: LinkRow) -> int:
+    return link.payload_bytes + link.control_bytes
 
 
 def _direction(link: LinkRow) -> str:
@@ -180,11 +220,12 @@ def _links(figures: Figures, name: str) -> Markup | None:
     for each in figures.links:
         directions.setdefault(_direction(each), []).append(each)
     bars = []
-    for direction, links in directions.items():
-        total = sum(each.payload_bytes + each.control_bytes for each in links)
+    drawn = _with_most(list(directions.items()), lambda each: sum(map(_bytes_of, each[1])), _MOST_PAIRS)
+    for direction, links in drawn:
+        total = sum(map(_bytes_of, links))
         parts = [
-            Part(each.link, float(each.payload_bytes + each.control_bytes), f"{each.link} {percent(each.share)}")
-            for each in links
+            Part(each.link, float(_bytes_of(each)), f"{each.link} {percent(each.share)}")
+            for each in _with_most(links, _bytes_of, _MOST_PAIRS)
         ]
         bars.append(Bar(direction, parts, f"{size(total)} on {len(links)} {'link' if len(links) == 1 else 'links'}"))
     rated = any(each.utilisation is not None for each in figures.links)
@@ -194,14 +235,15 @@ def _links(figures: Figures, name: str) -> Markup | None:
             size(each.control_bytes), percent(each.share), bit_rate(each.bytes_per_second),
             bit_rate(each.peak_bytes_per_second), percent(each.busy), *([percent(each.utilisation)] if rated else []),
         )
-        for each in figures.links
+        for each in _with_most(figures.links, _bytes_of, _MOST_LISTED)
     ]  # fmt: skip
     names = ["direction", "link", "on", "off", "payload", "control", "share", "mean rate", "peak rate", "busy"]
     return _block(
         "Links",
         "How the traffic between two systems is shared among their links. On and off: messages that gateways put onto "
         "the link and took off it. Busy: the share of time slices in which anything went."
-        + ("" if rated else " What a link can carry is not in a trace; `--link-rate` adds its utilisation."),
+        + ("" if rated else " What a link can carry is not in a trace; `--link-rate` adds its utilisation.")
+        + f"{_more(len(drawn), len(directions), 'directions')}{_unlisted(len(figures.links), 'links')}",
         tag(
             "figure", bar_chart(bars, f"{name}-links", "Shares of links", "Bytes per link.", whole=True, labelled=True)
         ),
@@ -231,18 +273,18 @@ def _control(figures: Figures, name: str) -> Markup | None:
 
 
 def _processes(figures: Figures, name: str) -> Markup:
-    busiest = sorted(
-        figures.processes, key=lambda each: -(each.sent + each.delivered + each.transferred + each.accepted)
+    busiest = _with_most(
+        figures.processes,
+        lambda each: each.sent + each.delivered + each.transferred + each.accepted,
+        _MOST_LISTED,
     )
-    kept = set(map(id, busiest[:_MOST_PROCESSES]))
     rows = [
         (
             f"{each.system}/{each.process}", each.role, count(each.sent), count(each.delivered), count(each.held),
             count(each.stable), count(each.transferred), count(each.accepted), size(each.delivered_bytes),
         )
-        for each in figures.processes
-        if id(each) in kept
+        for each in busiest
     ]  # fmt: skip
     names = ("process", "role", "sent", "delivered", "held", "stable", "onto links", "off links", "payload delivered")
-    shown = _more(_MOST_PROCESSES, len(figures.processes), "processes").replace("drawn", "listed")
+    shown = _unlisted(len(figures.processes), "processes")
     return _block("Processes", f"How many messages each process handled.{shown}", _table(names, rows, text=2))

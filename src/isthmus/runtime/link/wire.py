@@ -19,7 +19,7 @@ from typing import NamedTuple, cast, get_args
 
 from isthmus.core.codec import MAX_FRAME, VERSION, FrameError, decode_body
 from isthmus.core.ids import LinkId, ProcessId
-from isthmus.core.segment import MAX_PAYLOAD
+from isthmus.core.segment import MAX_CARRIED
 from isthmus.core.wire.join import Block, LinkPdu
 
 _HELLO = struct.Struct(">4sB3sQQQQQQ")
@@ -210,10 +210,9 @@ def _decode_pdu(frame: memoryview) -> LinkPdu:
         raise LinkError(str(error)) from None
     if type(pdu) not in _LINK_PDUS:
         raise LinkError(f"a {type(pdu).__name__} has no business on a link")
-    # Inside a system a payload may have an envelope around it; between systems it is as an application sent it, and the
-    # system here may have to put an envelope around it yet. Most frames are too short to break this.
-    if len(frame) > MAX_PAYLOAD and type(pdu) is Block:
+    # The system here may have to put an envelope around it yet. Most frames are too short to break this.
+    if len(frame) > MAX_CARRIED and type(pdu) is Block:
         largest = pdu.segment.largest
-        if largest > MAX_PAYLOAD:
-            raise LinkError(f"a payload of {largest} bytes is larger than {MAX_PAYLOAD}")
+        if largest > MAX_CARRIED:
+            raise LinkError(f"a payload of {largest} bytes is larger than {MAX_CARRIED}")
     return cast(LinkPdu, pdu)

@@ -15,7 +15,7 @@ from isthmus.core.ids import ProcessId
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Segment, join
 from isthmus.runtime.log.content import NOTHING, Content
-from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, Unavailable
+from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany
 from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
 from isthmus.runtime.log.place import LogPlace
 from isthmus.topology.kinds.log import OnRefusal
@@ -59,6 +59,7 @@ class Appending:
         self.skips = set(record.skips)
         self._waiting: deque[Segment] = deque()
         self.bytes_waiting = 0
+        self._most = MOST_MESSAGES
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -79,8 +80,10 @@ class Appending:
         left = messages
         while left:
             try:
-                await self._write(left, aside)
-                break
+                await self._write(left[: self._most], aside)
+                left = left[self._most :]
+            except TooMany as too_many:
+                self._most = too_many.most
             except Refused as refused:
                 await self._write(left[: refused.index], aside)
                 await self._park(left[refused.index], refused.reason)
@@ -91,9 +94,9 @@ class Appending:
     def _next(self) -> list[Segment]:
         taken: list[Segment] = []
         messages = size = 0
-        while self._waiting and messages < MOST_MESSAGES and size < MOST_BYTES:
+        while self._waiting and messages < self._most and size < MOST_BYTES:
             segment = self._waiting.popleft()
-            fitting = segment.fitting(MOST_MESSAGES - messages, MOST_BYTES - size, MOST_BYTES)
+            fitting = segment.fitting(self._most - messages, MOST_BYTES - size, MOST_BYTES)
             segment, rest = segment.cut(max(1, fitting))
             if rest:
                 self._waiting.appendleft(rest)
@@ -172,19 +175,23 @@ class Appending:
                 skips=sorted(self.skips),
             )
         )
-        while True:
-            try:
-                await write(*what, record, self._written)
-                break
-            except Unavailable:
-                state: State = await self._patiently(self._log.state)
+        unknown = False
+
+        async def attempt() -> None:
+            nonlocal unknown
+            if unknown:
+                state: State = await self._log.state()
                 if state.token != self._token:
-                    raise Superseded from None
+                    raise Superseded
                 if state.record == record:
-                    break
+                    return
                 if state.record != self._written:
                     raise LogProblem(
                         f"{self._place.system.name}: the broker's import record is neither what it was nor what we "
                         "wrote: it has been changed or set back. Start again, which reads it anew."
-                    ) from None
+                    )
+            unknown = True
+            await write(*what, record, self._written)
+
+        await self._patiently(attempt)
         self._written = record

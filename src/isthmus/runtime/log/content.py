@@ -10,11 +10,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from isthmus.core.segment import MAX_PAYLOAD
+from isthmus.core.segment import MAX_CARRIED
 
 MAX_HEADERS = 4096
 MAX_NAME = 64 << 10
-MAX_ENCODED = MAX_PAYLOAD + (96 << 10)
+MAX_ENCODED = MAX_CARRIED
 """Bytes of one entry with all that belongs to it: a body of 1 MiB, which many brokers allow, and its headers."""
 
 HEADER_ORIGIN, HEADER_SEQ, HEADER_PATH = "isthmus-origin", "isthmus-seq", "isthmus-path"
@@ -22,7 +22,7 @@ OUR_HEADERS = frozenset((HEADER_ORIGIN, HEADER_SEQ, HEADER_PATH))
 """What isthmus adds to an entry that it brings in, and all of it."""
 
 _Name = Annotated[bytes, Meta(max_length=MAX_NAME)]
-_Value = Annotated[bytes, Meta(max_length=MAX_PAYLOAD)]
+_Value = Annotated[bytes, Meta(max_length=MAX_ENCODED)]
 
 
 class Content(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -59,6 +59,13 @@ def encode(content: Content) -> bytes:
     payload = _encoder.encode(content)
     if len(payload) > MAX_ENCODED:
         raise TooLarge(f"an entry of {len(payload):,} bytes is larger than the {MAX_ENCODED:,} that a message may have")
+    if len(payload) > MAX_HEADERS:
+        # Whoever decodes it holds these bounds, too. A shorter entry keeps all of them.
+        if len(content.headers) > MAX_HEADERS:
+            raise TooLarge(f"an entry with {len(content.headers):,} headers has more than {MAX_HEADERS:,}")
+        longest = max((len(name) for name, _ in content.headers), default=0)
+        if max(longest, len(content.subject.encode())) > MAX_NAME:
+            raise TooLarge(f"a name in an entry is longer than {MAX_NAME:,} bytes")
     return payload
 
 

@@ -224,7 +224,8 @@ class LogDriver:
                 "there; what was read shortly before may then come twice."
             ) from loss
         log.warning("%s: %s; this loss has been accepted: going on with what is there", name, loss)
-        self.reading.begin_anew(await self._reads_patiently(self._log.find, "start"))
+        behind = loss.after if isinstance(loss, Trimmed) else None
+        self.reading.begin_anew(await self._reads_patiently(self._log.find, "start") if behind is None else behind)
         self._confirmed = None
         self._unconfirmed.clear()
         self._messages_unconfirmed = self._bytes_unconfirmed = 0
@@ -318,7 +319,7 @@ class LogDriver:
 
     async def _note(self, checkpoint: Checkpoint) -> None:
         async with self._turn:
-            await self._patiently(self._log.note, encode(checkpoint))
+            await self._patiently(self._log.note, encode(checkpoint), checkpoint.position)
 
     # Links
 

@@ -1,8 +1,8 @@
-"""The trace of a log: what its clients wrote is what it sent, what we brought in is what it delivered, in its order.
+"""The trace of a log: what its clients wrote is what it sent and delivered at once, what we brought in it delivered.
 
-Every entry is one row, so a gateway that reads again what its predecessor had read knows from the marks which rows are
-in the file already, and goes on behind them. It needs the file for that: gateways on several machines write to one
-directory that they share, or only one of them writes a trace.
+An entry of its own is two rows, any other is one, in the order of the log. So a gateway that reads again what its
+predecessor had read knows from the marks which rows are in the file already, and goes on behind them. It needs the
+file for that: gateways on several machines write to one directory that they share, or only one of them writes a trace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TAIL = 64 << 10
 
 
 class _Written(NamedTuple):
-    """What a file holds: rows up to this index, the first of them behind so many entries of the log."""
+    """What a file holds: rows up to this index, the first of them behind as many as the log had before."""
 
     next_index: int = 0
     behind: int = 0
@@ -48,7 +48,7 @@ class LogHistory:
         self._lost = False
         before = dict.fromkeys(self._own, 0)
         for origin, seq in reading.marks.counted():
-            before[self._stream_of(origin)] += seq
+            before[self._stream_of(origin)] += seq * self._rows_of(origin)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for own in self._own:
@@ -62,13 +62,13 @@ class LogHistory:
         history = ProcessLog(JsonlSink(path, fsync=fsync), run, name.system, name.process, "app", self._place.names)
         self._logs[own] = history
         if written is None:
-            history.event(
-                "join" if before or own != slot_of(own) else "start", time_ns(), note=f"behind {before} entries"
-            )
+            history.event("join" if before or own != slot_of(own) else "start", time_ns(), note=f"behind {before} rows")
             history.flush()
         else:
-            history.next_index = written.next_index
-            self._skip[own] = written.behind + written.next_index - 1 - before
+            known = written.behind + written.next_index - 1 - before
+            # Rows that never got to the disk leave a gap, which readers report.
+            history.next_index = written.next_index - min(known, 0)
+            self._skip[own] = max(known, 0)
 
     def _stream_of(self, origin: ProcessId) -> ProcessId:
         """Our stream that entries of this origin are in."""
@@ -76,17 +76,33 @@ class LogHistory:
             return self._own[self._place.parts.index(slot_of(origin))]
         return self._own[self._place.part_for(origin)]
 
+    def _rows_of(self, origin: ProcessId) -> int:
+        return 2 if slot_of(origin) in self._place.parts else 1
+
     def read(self, segment: Segment) -> None:
         """These entries were read, in this order."""
         now = time_ns()
         for part in segment.along(self._stream_of):
-            own = self._stream_of(next(iter(part.marks)))
-            known = min(max(0, self._skip.get(own, 0)), part.messages)
-            if known:
-                self._skip[own] -= known
-            for stretch in part.cut(known)[1].along(lambda origin: origin in self._logs):
-                event = "send" if next(iter(stretch.marks)) in self._logs else "deliver"
-                self._or_give_up(self._logs[own].messages, event, now, stretch, 0)
+            history = self._logs[self._stream_of(next(iter(part.marks)))]
+            for stretch in part.along(self._rows_of):
+                self._or_give_up(self._add, history, now, stretch)
+
+    def _add(self, history: ProcessLog, now: int, stretch: Segment) -> None:
+        """The rows of these entries, which are all of the log's own or all from elsewhere, but for those known."""
+        rows = self._rows_of(next(iter(stretch.marks)))
+        own = self._stream_of(next(iter(stretch.marks)))
+        known = min(self._skip.get(own, 0), rows * stretch.messages)
+        if known > 0:
+            self._skip[own] -= known
+            torn = known % rows  # its second row was not written
+            stretch = stretch.cut(known // rows)[1]
+            if torn:
+                first, stretch = stretch.cut(1)
+                history.messages("deliver", now, first, 0)
+        if rows == 1:
+            history.messages("deliver", now, stretch, 0)
+        else:
+            history.messages("send", now, stretch, 0, then="deliver")
 
     def flush(self) -> None:
         for history in self._logs.values():

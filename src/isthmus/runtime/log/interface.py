@@ -86,7 +86,9 @@ class LogProblem(RuntimeProblem):
 
 
 class Trimmed(LogProblem):
-    """Entries behind our position are gone that nobody has read."""
+    """Entries behind our position are gone that nobody has read. What is left begins at `after`; None: at the start."""
+
+    after: Position | None = None
 
 
 class Recreated(LogProblem):
@@ -108,6 +110,14 @@ class Refused(Exception):
         super().__init__(reason)
         self.index = index
         self.reason = reason
+
+
+class TooMany(Exception):
+    """An append takes `most` entries at once. Nothing was appended: divide it, each part with its own record."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"an append takes {most} entries at most")
+        self.most = most
 
 
 class Log(Protocol):
@@ -147,8 +157,8 @@ class Log(Protocol):
         """Append all of these, in this order, and set the record; only if the claim is ours and the record `expected`.
 
         Without entries only the record is set: some messages are not to be appended, and that has to be known as well.
-        Raises `Superseded` if it is not so, and `Refused` if some entry can never be appended. After `Unavailable`
-        nobody knows; `state` will tell.
+        Raises `Superseded` if it is not so, `Refused` if some entry can never be appended, and `TooMany` if they are
+        more than the broker stores in one step. After `Unavailable` nobody knows; `state` will tell.
         """
 
     async def park(self, entry: Entry, reason: str, record: bytes, expected: bytes) -> None:
@@ -160,8 +170,12 @@ class Log(Protocol):
     async def unpark(self, id: str) -> None:
         """Take this out of what was put aside; nothing happens if it is not there. Needs no claim."""
 
-    async def note(self, checkpoint: bytes) -> None:
-        """Keep this checkpoint, if the claim is ours; else `Superseded`."""
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
+        """Keep this checkpoint, if the claim is ours; else `Superseded`.
+
+        `position` is the one in it: nobody will read again what is before. A broker that keeps entries for us until
+        then, and for as long as that takes, may let them go.
+        """
 
     async def durable(self) -> None:
         """Return when what was appended before this call would survive a crash of the broker, as far as it can."""

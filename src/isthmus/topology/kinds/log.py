@@ -31,18 +31,13 @@ _SCHEMES = {
 _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
-_KEYS = (
-    "url",
-    "stream",
-    "streams",
-    "link-address",
-    "tls",
-    "on-refusal",
-    "default-subject",
-    "sasl-mechanism",
-    *_SECRETS,
-    *_FILES,
-)
+_COLUMNS = ("body-column", "key-column", "subject-column", "time-column", "headers-column")
+_OWN = {"body-field": "redis", "sasl-mechanism": "kafka", **dict.fromkeys(_COLUMNS, "postgres")}
+"""Keys that only one kind of broker has a use for."""
+_OPTIONS = ("default-subject", *_SECRETS, *_FILES, *_OWN)
+_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", *_OPTIONS)
+_ONE_ORDER = ("postgres",)
+"""Brokers that keep one order over all streams of a log."""
 _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
 MOST_STREAMS = 64
 
@@ -68,17 +63,18 @@ def _read(table: Table, system: System) -> System:
         url=_url(table, system.provider) or "",
         streams=streams,
         on_refusal=table.choice("on-refusal", _REFUSALS, "stop"),
-        options=_options(table),
+        options=_options(table, system.provider),
     )
     order = system.order
     addresses = read_addresses(table, "link-address")
-    if len(streams) > 1 and order != "fifo" and "order" in table.entries:
+    apart = len(streams) > 1 and system.provider not in _ONE_ORDER
+    if apart and order != "fifo" and "order" in table.entries:
         reason = "each of several streams has an order of its own, and none is kept between them"
         table.refuse("order", reason, 'write order = "fifo", or use one stream')
     return replace(
         system,
         table=own,
-        order="fifo" if len(streams) > 1 else order,
+        order="fifo" if apart else order,
         processes=names,
         gateways=system.gateways and ("g1",),
         acts_alone=True,
@@ -122,8 +118,11 @@ def _streams(table: Table) -> tuple[str, ...]:
     return many or ((one,) if one else ("stream",))
 
 
-def _options(table: Table) -> dict[str, str]:
-    options = {key: table.text(key) for key in ("default-subject", "sasl-mechanism", *_SECRETS, *_FILES)}
+def _options(table: Table, provider: str) -> dict[str, str]:
+    options = {key: table.text(key) for key in _OPTIONS}
+    for key, owner in _OWN.items():
+        if key in table.entries and provider != owner:
+            table.refuse(key, f"only {owner} has such a thing, and this is {provider}", "remove it")
     for secret in ("password", "token"):
         if options[f"{secret}-file"] and options[f"{secret}-env"]:
             table.refuse(f"{secret}-env", f"there is a {secret}-file, too", "keep one of the two")
