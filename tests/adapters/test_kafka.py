@@ -23,7 +23,9 @@ import isthmus
 from isthmus.adapters.conformance import CHECKS, run_suite
 from isthmus.adapters.kafka import KafkaLog
 from isthmus.lab.brokers.kafka import KafkaServer, KafkaTrial, admin, consume, create, produce
+from isthmus.lab.harness.os_process import Ports
 from isthmus.runtime.log.content import Content
+from isthmus.runtime.log.driver import Options
 from isthmus.runtime.log.interface import (
     BEGINNING,
     Entry,
@@ -34,6 +36,9 @@ from isthmus.runtime.log.interface import (
     Refused,
     Unavailable,
 )
+from isthmus.runtime.log.settings import settings_of
+from isthmus.runtime.log.site import LogSite
+from isthmus.topology.file import parse
 
 pytestmark = pytest.mark.real
 
@@ -134,6 +139,85 @@ def test_kafka_keeps_every_promise(part: int) -> None:
     wrong = [f"{each.name}: {each.why}" for each in outcomes if each.verdict == "broken"]
     assert not wrong, "; ".join(wrong)
     assert {each.name for each in outcomes if each.verdict == "not possible"} <= {"lost-tail"}
+
+
+# Joins ----------------------------------------------------------------------------------------------------------------
+
+JOINED = """
+[systems.madrid]
+kind = "kafka"
+url = "{url}"
+streams = ["{madrid}[0]", "{madrid}[1]"]
+gateways = 1
+link-address = "127.0.0.1:{port}"
+[systems.valencia]
+kind = "kafka"
+url = "{url}"
+stream = "{valencia}"
+gateways = 1
+link-address = "127.0.0.1:{next_port}"
+[[joins]]
+between = ["madrid", "valencia"]
+order = "fifo"
+links = 1
+"""
+
+
+def test_two_topics_are_joined_and_go_on_after_everything_that_was_read_was_removed(kafka: KafkaServer) -> None:
+    madrid, valencia = topic(kafka, 2), topic(kafka)
+    ports = Ports()
+    port = ports.take(2)
+    text = JOINED.format(url=kafka.url, madrid=madrid, valencia=valencia, port=port, next_port=port + 1)
+    topology = parse(text, "kafka.toml")
+    places = [(madrid, 0), (madrid, 1), (valencia, 0)]
+
+    def write(word: str, number: int) -> None:
+        for name, partition in places:
+            contents = [Content(f"{word} {each} of {name}[{partition}]".encode()) for each in range(number)]
+            produce(kafka, name, contents, partition)
+
+    def everything() -> dict[str, list[bytes]]:
+        return {
+            name: [body for partition in partitions for body in bodies(consume(kafka, name, partition))]
+            for name, partitions in ((madrid, (0, 1)), (valencia, (0,)))
+        }
+
+    async def joined(wanted: int) -> dict[str, list[bytes]]:
+        """Run both sites until both logs have so many entries, and reading has come by them."""
+        stop = asyncio.Event()
+        sites = [
+            LogSite(topology, system, KafkaLog(settings_of(topology, system, "run")), "run", Options())
+            for system in topology.systems
+        ]
+        hosts = [asyncio.ensure_future(site.run(stop)) for site in sites]
+        found: dict[str, list[bytes]] = {}
+        while [len(each) for each in found.values()] != [wanted, wanted] or not all(map(is_by, sites)):
+            for host in hosts:
+                assert not host.done() or host.result()
+            found = await asyncio.to_thread(everything)
+            assert all(len(each) <= wanted for each in found.values())
+        stop.set()
+        await asyncio.gather(*hosts)
+        return found
+
+    def is_by(site: LogSite) -> bool:
+        """It has come by the end of the last transaction, in the first partition, where all that came in is."""
+        return site.driver is not None and not site.driver.reading.position.split(",")[0].endswith(":0")
+
+    write("first", 100)
+    found = run(lambda: joined(300))
+    for entries in found.values():
+        assert len(set(entries)) == 300
+        for name, partition in places:
+            mine = [body for body in entries if body.endswith(f" of {name}[{partition}]".encode())]
+            assert mine == [f"first {each} of {name}[{partition}]".encode() for each in range(100)]
+    operator = admin(kafka)
+    for future in operator.delete_records([TopicPartition(name, partition, -1) for name, partition in places]).values():
+        future.result(seconds(10))
+    write("second", 10)
+    found = run(lambda: joined(30))
+    assert all(body.startswith(b"second") for entries in found.values() for body in entries)
+    ports.release()
 
 
 # Claim and fence ------------------------------------------------------------------------------------------------------

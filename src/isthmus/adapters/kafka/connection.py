@@ -88,8 +88,8 @@ class Connection:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 200,
             "fetch.error.backoff.ms": 50,
-            # How long a consumer rests that has fetched far enough ahead. With a second, its default, 20,000 messages of
-            # 1 KiB were read per second instead of 94,000.
+            # How long a consumer rests that has fetched far enough ahead. With a second, the default, it read 20,000
+            # messages of 1 KiB per second instead of 94,000.
             "fetch.queue.backoff.ms": 5,
         }
         return self._made(Consumer, self._common | settings | _dotted(more))
