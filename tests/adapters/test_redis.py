@@ -502,6 +502,34 @@ def test_durable_means_flushed_also_where_the_server_says_so_too_early(tmp_path:
         run(work)
 
 
+def test_a_standby_takes_over_without_waiting_for_a_flush_and_no_token_is_given_twice(tmp_path: Path) -> None:
+    """Its token is on disk before it needs it; what the server does at the take-over alone need not be."""
+    with (
+        ValkeyServer(tmp_path, {"appendonly": "yes", "appendfsync": "everysec"}) as server,
+        redis.Redis(port=server.port, decode_responses=True) as client,
+    ):
+
+        def flushes() -> int:
+            return int(client.info("commandstats").get("cmdstat_waitaof", {"calls": 0})["calls"])
+
+        async def work() -> None:
+            async with opened(at(server)) as first, opened(at(server)) as standby:
+                assert (await first.claim("first", 60)).token == 1
+                assert await standby.claim("standby", 60) is None
+                state = next(key for key in client.scan_iter() if "isthmus" in key)
+                await until(lambda: client.hget(state, "tokens") == "2")
+                await asyncio.gather(*(each for each in asyncio.all_tasks() if each is not asyncio.current_task()))
+                before = flushes()
+                await first.release()
+                assert (await standby.claim("standby", 60)).token == 2
+                assert flushes() == before
+                client.hset(state, "token", 1)  # as a crash of its machine would leave it
+                await standby.release()
+                assert (await first.claim("first", 60)).token == 3
+
+        run(work)
+
+
 # Streams that are not what they were ----------------------------------------------------------------------------------
 
 

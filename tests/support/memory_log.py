@@ -13,6 +13,7 @@ from isthmus.runtime.log.content import Content
 from isthmus.runtime.log.interface import (
     BEGINNING,
     Entry,
+    Parked,
     Position,
     Recreated,
     Refused,
@@ -147,6 +148,14 @@ class MemoryLog:
         assert self.broker.state.record == expected
         self.broker.parked.append((entry, reason))
         self.broker.state = self.broker.state._replace(record=record)
+
+    async def parked(self, limit: int) -> Sequence[Parked]:
+        self._answer()
+        return [Parked(f"{entry.origin}-{entry.seq}", why, entry) for entry, why in self.broker.parked][:limit]
+
+    async def unpark(self, id: str) -> None:
+        self._answer()
+        self.broker.parked = [each for each in self.broker.parked if f"{each[0].origin}-{each[0].seq}" != id]
 
     async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         self._check()

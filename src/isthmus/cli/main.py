@@ -25,6 +25,8 @@ COMMANDS = (
     Command("explore", "Study", "explore:explore_topology", "Look at every schedule of a small topology."),
     Command("campaign", "Study", "campaign:campaign", "Simulate and audit many seeds on Spark, in one job."),
     Command("wan", "Study", "wan:wan", "Carry TCP connections over an emulated line that can be cut."),
+    Command("compare", "Operate", "compare:compare", "Compare what joined brokers hold, entry by entry."),
+    Command("parked", "Operate", "parked:app", "See messages that a broker refused; append them or give them up."),
     Command("audit", "Operate", "audit:audit", "Audit traces with Spark, complete ones or while they grow."),
     Command("measure", "Operate", "measure:measure", "Measure traces with Spark: latency, throughput, links."),
     Command("report", "Operate", "report:report", "Write a page about traces, with a diagram of each witness."),

@@ -48,6 +48,7 @@ from isthmus.adapters.nats.place import Gap, Place, nanoseconds, place_at, place
 from isthmus.adapters.nats.reader import Reader, place_before
 from isthmus.adapters.nats.wire import Address, Connection
 from isthmus.runtime.log.interface import (
+    BEGINNING,
     Entry,
     LogProblem,
     LogSettings,
@@ -347,7 +348,7 @@ class NatsLog:
                 return State(found[0].token if found else 0, b"", checkpoint)
             return State(kept.token, kept.record, checkpoint)
 
-    async def note(self, checkpoint: bytes) -> None:
+    async def note(self, checkpoint: bytes, position: Position = BEGINNING) -> None:
         async with self._turn:
             connection = await self._connected()
             await self._mine(connection)

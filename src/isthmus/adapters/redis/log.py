@@ -15,6 +15,7 @@ import secrets
 import ssl
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -37,7 +38,7 @@ from isthmus.adapters.redis.place import (
     verify,
     verify_end,
 )
-from isthmus.adapters.redis.scripts import APPEND, CLAIM, LOOK, MOST_WORDS, NOTE, RELEASE, RENEW, Script
+from isthmus.adapters.redis.scripts import APPEND, CLAIM, LOOK, MOST_WORDS, NOTE, RELEASE, RENEW, RESERVE, Script
 from isthmus.adapters.redis.wire import (
     MAX_REPLY,
     PATIENCE,
@@ -97,6 +98,8 @@ class RedisLog:
         self._state = f"{tag}:isthmus:{settings.state}"
         self._parked = f"{self._state}:parked"
         self._owner = ""
+        self._reserved = 0
+        self._reserving: asyncio.Task[None] | None = None
         self._connections: dict[str, Connection] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._moved: tuple[str, int] | None = None
@@ -250,17 +253,37 @@ class RedisLog:
 
     async def claim(self, holder: str, lease: float) -> State | None:
         owner = secrets.token_hex(8)
-        flushing = int(1000 * (lease + 2 * PATIENCE))
-        reply = await self._run(CLAIM, [self._state], self._owner or "-", owner, holder[:1000], flushing)
-        if reply is None:
+        own_lease, flushing = int(1000 * lease), int(1000 * (lease + 2 * PATIENCE))
+        words = (self._owner or "-", owner, holder[:1000], flushing, self._reserved, own_lease)
+        reply = await self._run(CLAIM, [self._state], *words)
+        if isinstance(reply, int):
+            self._reserve_beyond(reply)
             return None
         self._owner = owner
-        # No token is ever given out twice: this one has to be on disk before anybody hears of it.
+        state = _state(reply)
+        reserved, self._reserved = self._reserved, 0
+        if state.token == reserved:
+            return state
+        await self._flushed()
+        return state if await self._run(RENEW, [self._state], owner, own_lease) else None
+
+    def _reserve_beyond(self, token: int) -> None:
+        """Have a token on disk before it is needed: a standby then takes over without waiting for a flush."""
+        if self._reserved <= token and (self._reserving is None or self._reserving.done()):
+            self._reserving = asyncio.create_task(self._reserve())
+
+    async def _reserve(self) -> None:
+        with suppress(Unavailable, LogProblem):
+            token = int(await self._run(RESERVE, [self._state]))
+            await self._flushed()
+            self._reserved = token
+
+    async def _flushed(self) -> None:
+        """No token is ever given out twice: it has to be on disk before anybody hears of it."""
         await self.durable()
         if self._answered is not None:
             # Whether this server's WAITAOF can be believed shows the second time.
             await self.durable()
-        return _state(reply) if await self._run(RENEW, [self._state], owner, int(lease * 1000)) else None
 
     async def renew(self, lease: float) -> None:
         self._held(await self._run(RENEW, [self._state], self._owner, int(lease * 1000)))
@@ -465,6 +488,8 @@ class RedisLog:
             raise Unavailable(f"{self._where()} is slow to flush its append-only file")
 
     async def close(self) -> None:
+        if self._reserving is not None:
+            self._reserving.cancel()
         connections = list(self._connections.values())
         self._connections.clear()
         for connection in connections:

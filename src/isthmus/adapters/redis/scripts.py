@@ -25,13 +25,27 @@ _NOW = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(
 
 CLAIM = _script(f"""
 {_NOW}
-local held = redis.call('HMGET', KEYS[1], 'token', 'owner', 'lease')
-if held[2] ~= ARGV[1] and tonumber(held[3] or 0) > now then return false end
-redis.call('HSET', KEYS[1], 'token', string.format('%.0f', tonumber(held[1] or 0) + 1), 'owner', ARGV[2],
-           'holder', ARGV[3], 'lease', string.format('%.0f', now + tonumber(ARGV[4])))
+local held = redis.call('HMGET', KEYS[1], 'token', 'owner', 'lease', 'tokens')
+if held[2] ~= ARGV[1] and tonumber(held[3] or 0) > now then return tonumber(held[1] or 0) end
+local token, lease = tonumber(ARGV[5]), tonumber(ARGV[6])
+if token <= tonumber(held[1] or 0) then
+    token, lease = math.max(tonumber(held[1] or 0), tonumber(held[4] or 0)) + 1, tonumber(ARGV[4])
+    redis.call('HSET', KEYS[1], 'tokens', string.format('%.0f', token))
+end
+redis.call('HSET', KEYS[1], 'token', string.format('%.0f', token), 'owner', ARGV[2],
+           'holder', ARGV[3], 'lease', string.format('%.0f', now + lease))
 return redis.call('HMGET', KEYS[1], 'token', 'record', 'checkpoint')
 """)
-"""The former owner of ours, the new one, the holder, the lease."""
+"""The former owner of ours, the new one, the holder, the lease until the token is on disk, a token that is there
+already or 0, the lease with that. While somebody else holds the claim the answer is the token of that."""
+
+RESERVE = _script("""
+local held = redis.call('HMGET', KEYS[1], 'token', 'tokens')
+local token = string.format('%.0f', math.max(tonumber(held[1] or 0), tonumber(held[2] or 0)) + 1)
+redis.call('HSET', KEYS[1], 'tokens', token)
+return token
+""")
+"""A token that nobody has had, for a claim to come. `tokens` is the highest that was ever given out."""
 
 RENEW = _script(f"""
 {_NOW}

@@ -16,7 +16,7 @@ from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Segment, join
 from isthmus.runtime.log.content import NOTHING, Content
 from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany
-from isthmus.runtime.log.ledger import Record, decode, encode, id_of, named, numbered
+from isthmus.runtime.log.ledger import Record, decode, encode, named, numbered, numbers_of
 from isthmus.runtime.log.place import LogPlace
 from isthmus.topology.kinds.log import OnRefusal
 
@@ -41,7 +41,8 @@ class Appending:
     """What waits to be appended, and the record as the broker has it. `accepted` is the record with what is under way.
 
     `missing` are the numbers that were parked and that reading may still come by; `skips` are the systems of which some
-    messages were not to be appended, so that their numbers may have gaps in the log.
+    messages were not to be appended, so that their numbers may have gaps in the log; `retried` are messages that were
+    parked and appended later, and that no checkpoint has behind it yet.
     """
 
     def __init__(self, place: LogPlace, log: Log, state: State, on_refusal: OnRefusal, patiently: Patiently) -> None:
@@ -54,9 +55,9 @@ class Appending:
         record = decode(state.record, Record, place.system.name) if state.record else Record()
         self.marks = numbered(record.marks, place.names)
         self.accepted = self.marks.copy()
-        parked = [(id_of(name, place.names), seq) for name, seq in record.parked]
-        self.missing = {(origin, seq) for origin, seq in parked if origin is not None}
+        self.missing = numbers_of(record.parked, place.names)
         self.skips = set(record.skips)
+        self.retried = numbers_of(record.retried, place.names)
         self._waiting: deque[Segment] = deque()
         self.bytes_waiting = 0
         self._most = MOST_MESSAGES
@@ -90,6 +91,22 @@ class Appending:
                 aside.append(left[refused.index])
                 left = left[refused.index + 1 :]
         return Done(join(segments), aside)
+
+    async def retry(self, origin: ProcessId, entry: Entry) -> None:
+        """Append an entry that was parked, and say so in the record. Raises `Refused` if it is refused again."""
+        system = self._place.names.name(origin).system
+        passing = self._place.passing(system)
+        content = entry.content if passing is None else passing(entry.content)
+        if content is None:
+            raise Refused(0, f"joins.of does not let it pass into {self._place.system.name}")
+        message = origin, entry.seq
+        self.retried.add(message)
+        try:
+            again = Entry(content, entry.origin, entry.seq, self._place.paths[system], entry.part)
+            await self._surely(self.marks, self._log.append, [again])
+        except Refused:
+            self.retried.discard(message)
+            raise
 
     def _next(self) -> list[Segment]:
         taken: list[Segment] = []
@@ -173,6 +190,7 @@ class Appending:
                 marks=named(after.counted(), names),
                 parked=named(sorted(self.missing), names),
                 skips=sorted(self.skips),
+                retried=named(sorted(self.retried), names),
             )
         )
         unknown = False

@@ -116,9 +116,11 @@ class LogDriver:
         self._appending = Appending(place, broker, state, table.on_refusal, self._patiently)
         where = place.system.name
         checkpoint = decode(state.checkpoint, Checkpoint, where) if state.checkpoint else None
-        self.reading = Reading(
-            place, checkpoint or Checkpoint(position=BEGINNING), self._appending.is_in, self._appending.skips
-        )
+        appending = self._appending
+        begin = checkpoint or Checkpoint(position=BEGINNING)
+        self.reading = Reading(place, begin, appending.is_in, appending.skips, appending.retried)
+        # What the checkpoint has of them need not go with every append.
+        appending.retried -= self.reading.retried
         self._is_new = checkpoint is None
         self._token = state.token
         self._out = Outbox()
@@ -143,7 +145,7 @@ class LogDriver:
         reading = self.reading
         if self._is_new:
             reading.position = await self._reads_patiently(self._log.find, self._options.start)
-            await self._note(reading.checkpoint(reading.position, ()))
+            await self._note(reading.checkpoint(reading.position, (), ()))
         for origin, seq in self._appending.missing:
             if seq > reading.marks.get(origin):
                 reading.put_aside(origin, seq, self.place.nothing_of(origin))
@@ -232,7 +234,8 @@ class LogDriver:
         self._confirmed = None
         self._unconfirmed.clear()
         self._messages_unconfirmed = self._bytes_unconfirmed = 0
-        await self._note(self.reading.checkpoint(self.reading.position, self.reading.marks.counted()))
+        reading = self.reading
+        await self._note(reading.checkpoint(reading.position, reading.marks.counted(), reading.retried))
 
     async def _room_for_more(self) -> None:
         while self._messages_unconfirmed >= MOST_UNCONFIRMED or self._bytes_unconfirmed >= MOST_BYTES_UNCONFIRMED:
@@ -314,7 +317,7 @@ class LogDriver:
         if stretch is not None and stretch is not self._noted:
             if self.history is not None:
                 self.history.flush()  # what lies behind a checkpoint is never read again
-            await self._note(self.reading.checkpoint(stretch.position, stretch.there))
+            await self._note(self.reading.checkpoint(stretch.position, stretch.there, stretch.retried))
             self._noted = stretch
             behind = dict(stretch.there)
             missing = self._appending.missing

@@ -27,19 +27,22 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far each origin has been brought in.
 
     `parked` are those that were put aside instead, as far as they may not have been read by; `skips` are systems of
-    which some messages were left out by a filter, so that their numbers have gaps in the log.
+    which some messages were left out by a filter, so that their numbers have gaps in the log. `retried` are those that
+    were parked and appended later: each has one entry behind its place.
     """
 
     version: int = VERSION
     marks: Marks = []
     parked: Marks = []
     skips: list[str] = []
+    retried: Marks = []
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A position, and the marks there. `lives` counts how often the log was begun anew after a loss.
 
-    `again` says that what lies between here and the end may have been read in a former life already.
+    `again` says that what lies between here and the end may have been read in a former life already. `retried` are
+    those messages of the record's `retried` whose entries lie before here.
     """
 
     version: int = VERSION
@@ -47,6 +50,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     again: bool = False
     position: Position
     marks: Marks = []
+    retried: Marks = []
 
 
 AnyLedger = TypeVar("AnyLedger", Record, Checkpoint)
@@ -82,6 +86,11 @@ def numbered(marks: Marks, names: Directory) -> SlotMarks:
         if origin is not None:
             known.append((origin, seq))
     return SlotMarks(known)
+
+
+def numbers_of(messages: Marks, names: Directory) -> set[tuple[ProcessId, int]]:
+    """Single messages that were written down, of those origins that the topology still has."""
+    return {(origin, seq) for name, seq in messages if (origin := id_of(name, names)) is not None}
 
 
 def id_of(name: str, names: Directory) -> ProcessId | None:

@@ -15,7 +15,7 @@ from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.segment import MAX_SEGMENT_MESSAGES, Opened, Segment
 from isthmus.runtime.log.content import TooLarge, encode
 from isthmus.runtime.log.interface import Entry, Position, Slice, Trimmed
-from isthmus.runtime.log.ledger import Checkpoint, id_of, named, numbered
+from isthmus.runtime.log.ledger import Checkpoint, id_of, named, numbered, numbers_of
 from isthmus.runtime.log.place import LogPlace
 
 _MOST_NAMES = 65_536
@@ -30,6 +30,7 @@ class Stretch(NamedTuple):
     there: tuple[tuple[ProcessId, int], ...]
     messages: int
     size: int
+    retried: frozenset[tuple[ProcessId, int]]
 
 
 class Oversized(NamedTuple):
@@ -39,12 +40,52 @@ class Oversized(NamedTuple):
     reason: str
 
 
+class Headers:
+    """What an entry's headers may say to be believed: everything but what only its place in the log shows.
+
+    `is_in` says of an origin up to which number it is in the import record. `retried` are messages that were put aside
+    and brought in later (docs/design/brokers.md, "What was put aside"): each is believed once.
+    """
+
+    def __init__(
+        self, place: LogPlace, is_in: Callable[[ProcessId], int], retried: Iterable[tuple[ProcessId, int]] = ()
+    ) -> None:
+        self._place = place
+        self._is_in = is_in
+        self.retried = set(retried)
+        self._ids: dict[str, ProcessId | None] = {}
+
+    def origin_of(self, entry: Entry) -> ProcessId | None:
+        """Whom it is from, if it names one of elsewhere, the way here, and a number that was brought in."""
+        name = entry.origin
+        if not name:
+            return None
+        if name not in self._ids:
+            if len(self._ids) >= _MOST_NAMES:  # clients may write what they like there
+                self._ids.clear()
+            self._ids[name] = id_of(name, self._place.names)
+        origin = self._ids[name]
+        if origin is None or slot_of(origin) in self._place.parts:
+            return None
+        if entry.path != self._place.paths.get(name.partition("/")[0]) or not 0 < entry.seq <= self._is_in(origin):
+            return None
+        return origin
+
+    def is_retried(self, origin: ProcessId, seq: int) -> bool:
+        """Whether this is what was put aside before and appended later; asked a second time, it is a copy."""
+        if (origin, seq) not in self.retried:
+            return False
+        self.retried.discard((origin, seq))
+        return True
+
+
 class Reading:
     """Where reading stands in the log: behind `position`, where the `marks` are.
 
     `is_in` says of an origin up to which number it is in the import record, with what is being appended; `skips` are
     the systems whose numbers may have gaps. `aside` are messages that have no entry, each with the read during which it
-    was put there; `oversized` are entries of the last slice that cannot be carried.
+    was put there; `oversized` are entries of the last slice that cannot be carried; `retried` are messages that were
+    put aside once and whose entries were read.
     """
 
     def __init__(
@@ -53,19 +94,21 @@ class Reading:
         checkpoint: Checkpoint,
         is_in: Callable[[ProcessId], int],
         skips: Collection[str] = frozenset(),
+        retried: Collection[tuple[ProcessId, int]] = frozenset(),
     ) -> None:
         self.place = place
         self.lives = checkpoint.lives
         self.again = checkpoint.again
         self.position = checkpoint.position
         self.marks = numbered(checkpoint.marks, place.names)
-        self._is_in = is_in
         self._skips = skips
         self.aside: dict[ProcessId, dict[int, tuple[int, bytes]]] = {}
         self._reads = 0
         self.oversized: list[Oversized] = []
         self._own = place.origins(checkpoint.lives)
-        self._ids: dict[str, ProcessId | None] = {}
+        came = numbers_of(checkpoint.retried, place.names)
+        self._headers = Headers(place, is_in, set(retried) - came)
+        self.retried = came
 
     def begin_anew(self, position: Position) -> None:
         """Go on from here after a loss that somebody has accepted: as a new origin, whose numbers begin at 1."""
@@ -97,7 +140,14 @@ class Reading:
         self.position = read.position
         marks = {origin: seq for origin, seq, _ in messages}
         size = sum([len(payload) for _, _, payload in messages])
-        stretch = Stretch(tuple(marks.items()), read.position, tuple(self.marks.counted()), len(messages), size)
+        stretch = Stretch(
+            tuple(marks.items()),
+            read.position,
+            tuple(self.marks.counted()),
+            len(messages),
+            size,
+            frozenset(self.retried),
+        )
         most = MAX_SEGMENT_MESSAGES
         return [Segment.pack(messages[start : start + most]) for start in range(0, len(messages), most)], stretch
 
@@ -116,19 +166,16 @@ class Reading:
 
     def _brought_in(self, entry: Entry) -> ProcessId | None:
         """Whose entry it is that we brought in; None if we did not, or if it is a copy of one that we brought in."""
+        origin = self._headers.origin_of(entry)
+        if origin is None:
+            return None
         name = entry.origin
-        if name not in self._ids:
-            if len(self._ids) >= _MOST_NAMES:  # clients may write what they like there
-                self._ids.clear()
-            self._ids[name] = id_of(name, self.place.names)
-        origin = self._ids[name]
-        if origin is None or slot_of(origin) in self.place.parts:
-            return None
-        if entry.path != self.place.paths.get(name.partition("/")[0]) or not 0 < entry.seq <= self._is_in(origin):
-            return None
         before = self.marks.get(origin)
+        is_retried = self._headers.is_retried(origin, entry.seq)
+        if is_retried:
+            self.retried.add((origin, entry.seq))
         if entry.seq <= before:
-            return origin if self.again else None
+            return origin if self.again or is_retried else None
         aside = self.aside.get(origin, ())
         may_miss = self.again or name.partition("/")[0] in self._skips
         for seq in range(before + 1, entry.seq):
@@ -150,6 +197,14 @@ class Reading:
         if aside is not None and not aside:
             del self.aside[origin]
 
-    def checkpoint(self, position: Position, there: Iterable[tuple[ProcessId, int]]) -> Checkpoint:
-        marks = named(there, self.place.names)
-        return Checkpoint(lives=self.lives, again=self.again, position=position, marks=marks)
+    def checkpoint(
+        self, position: Position, there: Iterable[tuple[ProcessId, int]], retried: Iterable[tuple[ProcessId, int]]
+    ) -> Checkpoint:
+        names = self.place.names
+        return Checkpoint(
+            lives=self.lives,
+            again=self.again,
+            position=position,
+            marks=named(there, names),
+            retried=named(sorted(retried), names),
+        )
