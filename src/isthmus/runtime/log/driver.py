@@ -207,6 +207,9 @@ class LogDriver:
                 continue
             await self._put_oversized_aside()
             if not segments:
+                if stretch.position != after and not self._unconfirmed:
+                    # What was passed there is nothing that anybody reads, and may be removed.
+                    self._confirmed = stretch
                 continue
             self.read += stretch.messages
             self._unconfirmed.append(stretch)
