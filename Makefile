@@ -25,6 +25,7 @@ test: lint ## lint, then the tests on all cores, but for the long ones
 
 test-real: ## long tests with real processes: kills, live runs, the demo
 	@scripts/setup real
+	@scripts/kafka
 	$(BIN)/pytest -m real -n $(WORKERS) --dist worksteal
 
 cluster: ## every command of the pipeline x every kind of Spark x every kind of place, as a table; half an hour

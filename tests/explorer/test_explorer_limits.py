@@ -45,17 +45,6 @@ def test_what_does_not_run_here_is_refused_in_one_line(example: str, line: str) 
     assert account.endswith("; use isthmus simulate")
 
 
-def test_a_broker_is_refused_with_the_way_to_explore_its_gateways() -> None:
-    topology = two_systems("total", "causal", ["a/p"])
-    systems = tuple(replace(system, kind="log", provider="redis") for system in topology.systems)
-    refused = refusal(replace(topology, systems=systems), 0)
-    assert refused is not None
-    assert str(refused) == (
-        "two.toml: systems.a.kind: the explorer runs no redis broker; "
-        'to explore the gateways of a log, write kind = "embedded" and order = "total"'
-    )
-
-
 def test_every_kind_is_explored_or_refused() -> None:
     assert set(KINDS) == set(topologies.KINDS)
 

@@ -176,10 +176,11 @@ def test_a_command_works_there_or_is_refused_in_one_line(
 
 
 def refused(command: str, ended: Finished, *words: str) -> bool:
-    """In one line, by exit code 2; a program of somebody's own hears it as the last line of an exception."""
+    """In one line, by exit code 2; a program of somebody's own hears it in a line of what Spark says."""
     if command != "source":
         return ended.is_refusal(*words)
-    return ended.code != 0 and not ended.out and all(word in ended.err.splitlines()[-1] for word in words)
+    said = any(all(word in line for word in words) for line in ended.err.splitlines())
+    return ended.code != 0 and not ended.out and said
 
 
 def run_audit(job: Job) -> Finished:

@@ -54,6 +54,7 @@ def run_site(
     loss_seed: int,
     hub: bool,
     accept_loss: bool,
+    trace_open: bool,
     output: Output,
 ) -> int:
     """What `isthmus run` does; its options are in `run_options`."""
@@ -67,7 +68,19 @@ def run_site(
                 "--accept-loss are for its gateway"
             )
         seconds = duration_of("--duration", duration) / SECOND if duration else None
-        return run_log(loaded, system, run_name, trace, seconds, output, trace_sync=trace_sync, accept_loss=accept_loss)
+        return run_log(
+            loaded,
+            system,
+            run_name,
+            trace,
+            seconds,
+            output,
+            trace_sync=trace_sync,
+            accept_loss=accept_loss,
+            trace_open=trace_open,
+        )
+    if trace_open:
+        fail(f"--trace-open: {site} is no broker, whose log goes on when its gateway stops")
     if accept_loss:
         fail(f"--accept-loss: {site} is no broker, and loses nothing that could be accepted")
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)

@@ -28,13 +28,14 @@ def run_log(
     *,
     trace_sync: bool,
     accept_loss: bool,
+    trace_open: bool,
 ) -> int:
     if not topology.is_joined(system.name):
         fail(f"{topology.file}: nothing joins {system.name}, so there is nothing to run; add [[joins]]")
     logging.basicConfig(level=logging.INFO, format="isthmus: %(message)s", stream=sys.stderr)
     run_name = run_name or Path(topology.file).stem
     broker = make_log(settings_of(topology, system, run_name))
-    options = Options(start=_start(topology, system), accept_loss=accept_loss)
+    options = Options(start=_start(topology, system), accept_loss=accept_loss, trace_open=trace_open)
 
     async def until_stopped() -> LogSite:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()

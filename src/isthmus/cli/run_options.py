@@ -47,6 +47,9 @@ def run(
     accept_loss: Annotated[
         bool, typer.Option(help="Of a broker: go on behind entries that are gone, as a new origin.")
     ] = False,
+    trace_open: Annotated[
+        bool, typer.Option("--trace-open", help="Of a broker: do not end the trace of its log when stopping.")
+    ] = False,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Run the processes of one site until SIGTERM, SIGINT or --duration. What was accepted is seen through."""

@@ -53,7 +53,13 @@ def require_readable(spark: SparkSession, files: Sequence[str | Place]) -> None:
 
 def require_writable(spark: SparkSession, directory: Place, what: str, way_out: str = _WAY_OUT) -> None:
     """Refuse in one line a directory where workers cannot write what others read. It is made where that is needed."""
-    if not isinstance(directory, Path) or shares_the_disk(spark):
+    if not isinstance(directory, Path):
+        # Keys and bucket are those of all workers, and nobody should hear of a wrong one after minutes of work.
+        probe = directory / f".isthmus-{uuid4().hex}"
+        probe.write_bytes(b"")
+        probe.unlink()
+        return
+    if shares_the_disk(spark):
         return
     mark = directory / f".isthmus-{uuid4().hex}"
     try:

@@ -240,7 +240,7 @@ class Run:
         for kind in dict.fromkeys(system.kind for system in self.topology.systems):
             broken = broken or KINDS[kind].check(events)
         deliveries = sum(event.event == "deliver" and event.role == "app" for event in events)
-        if not deliveries and self.simulation.workload.rate:
+        if not deliveries and self.simulation.workload.rate and not stopped:
             stuck = stuck or "nothing was delivered, so the run shows nothing: raise its rate or its duration"
         report = judge_parts(self.topology, events)
         excused: tuple[str, ...] = ()

@@ -34,6 +34,7 @@ BENCHMARKS = (
     Command("nats", _LONG, "bench.nats:bench", "The NATS adapter beside the same code without record and contents."),
     Command("postgres", _LONG, "bench.postgres:bench", "The PostgreSQL adapter beside COPY and a bare slot reader."),
     Command("scale", _LONG, "bench.scale:bench", "Thousands of simulated processes, beside the planner's forecast."),
+    Command("kafka", _LONG, "bench.kafka:bench", "The Kafka adapter beside a bare producer and a bare consumer."),
     Command("topologies", _LONG, "bench.topologies:bench", "Random topologies under faults; what fails is made small."),
     Command("soak", _LONG, "bench.soak:bench", "The long explorations and simulated campaign."),
 )

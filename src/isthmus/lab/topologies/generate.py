@@ -127,6 +127,18 @@ def _daisy(rng: Random, gateways: int = 0) -> Document:
     return system
 
 
+_BROKERS = {"redis": "redis", "nats": "nats", "kafka": "kafka", "postgres": "postgres"}
+"""Brokers, and what their addresses begin with."""
+
+
+def _log(rng: Random, name: str, order: OrderName) -> Document:
+    kind = rng.choice(sorted(_BROKERS))
+    system: Document = {"kind": kind, "url": f"{_BROKERS[kind]}://127.0.0.1", "order": order, "gateways": 1}
+    if order == "fifo" and rng.random() < 0.4:
+        return system | {"streams": [f"{name}-{number}" for number in range(rng.randint(2, 3))]}
+    return system | {"stream": name}
+
+
 def _leaves(parts: Document) -> list[str]:
     """The processes of a tree of parts, from the top."""
     names: list[str] = []
@@ -168,6 +180,9 @@ def _forest(rng: Random) -> Document:
 def _join(rng: Random, order: OrderName, systems: Document, near: str, far: str) -> Document:
     join: Document = {"between": [near, far], "order": order}
     possible = systems[near]["gateways"] * systems[far]["gateways"]
+    if not all("processes" in systems[name] for name in (near, far)):
+        # The gateway of a log may have several links to one gateway.
+        possible = max(possible, 3)
     if rng.random() < 0.6:
         join["links"] = rng.randint(1, possible)
     if order == "causal" and rng.random() < 0.4:
@@ -199,6 +214,23 @@ def _mixed(rng: Random) -> Document:
     return {"systems": systems, "joins": [_join(rng, "causal" if causal else "fifo", systems, "s0", "s1")]}
 
 
+def _logs(rng: Random) -> Document:
+    """A tree of logs, and of groups or a daisy among them."""
+    names = [f"s{number}" for number in range(rng.randint(2, 4))]
+    order: OrderName = rng.choice(("fifo", "causal"))
+    systems: Document = {}
+    for name in names:
+        chance = rng.random()
+        if chance < 0.6 or name == names[0]:
+            systems[name] = _log(rng, name, order)
+        elif chance < 0.9:
+            systems[name] = _group(rng, rng.choice((order, "total")), rng.randint(1, 3), most=3)
+        else:
+            systems[name] = _daisy(rng, rng.randint(1, 3))
+    joins = [_join(rng, order, systems, rng.choice(names[:place]), name) for place, name in enumerate(names[1:], 1)]
+    return {"systems": systems, "joins": joins}
+
+
 _JOINABLE: tuple[Callable[[Random], Document], ...] = (
     lambda rng: _acknowledged(rng, rng.randint(1, 2)),
     lambda rng: _daisy(rng, rng.randint(1, 3)),
@@ -211,6 +243,7 @@ SHAPES: dict[str, Callable[[Random], Document]] = {
     "daisy": _alone(_daisy),
     "joined groups": _forest,
     "joined kinds": _mixed,
+    "joined logs": _logs,
     "paths": _paths,
 }
 
@@ -220,7 +253,7 @@ SHAPES: dict[str, Callable[[Random], Document]] = {
 
 def _simulation(rng: Random, document: Document) -> Document:
     """Short, with little traffic and much trouble: such runs find most per second."""
-    members = sum(len(each["processes"]) for each in document["systems"].values())
+    members = sum(len(each.get("processes", (1,))) for each in document["systems"].values())
     burst = rng.choice((1, 1, 3, 8))
     simulation: Document = {
         "duration": f"{rng.choice((300, 500, 800))}ms",
@@ -256,6 +289,8 @@ def _faults(rng: Random, document: Document) -> Document:
     possible = {"crashes": 3, "partitions": 2, "cuts": 2, "slow": 2, "joins": 2, "leaves": 2}
     if document.get("joins"):
         possible |= {"link-cuts": 4, "site-cuts": 2}
+    if any("processes" not in system for system in document["systems"].values()):
+        possible |= {"pauses": 3, "broker-kills": 3, "trims": 1, "recreations": 1}
     if any("journal" in system for system in document["systems"].values()):
         possible["restarts"] = 2
     kinds = {kind for system in document["systems"].values() for kind in ("clusters", "daisy") if kind in system}

@@ -41,6 +41,7 @@ from isthmus.pipeline.source.offset import BEGINNING, Offset, read_offset
 from isthmus.pipeline.source.options import SourceOptions, parse_options
 from isthmus.pipeline.stores import reaching
 from isthmus.pipeline.workers import make_ready
+from isthmus.trace.places import place
 from isthmus.trace.rows import Stretch
 from isthmus.trace.schema import TraceError, printable
 
@@ -119,8 +120,10 @@ class RowMaker:
         ours = {column.name for column in SOURCE_COLUMNS}
         self.columns = [name for name in schema.names if name in ours]
 
-    def batches(self, partition: InputPartition) -> Iterator[Any]:
+    def batches(self, partition: InputPartition | None) -> Iterator[Any]:
         """A record batch for each slice. Slices of one block come one after the other, and it is decoded once."""
+        if partition is None:  # what Spark makes of no partition at all
+            return
         assert isinstance(partition, LogPartition)
         needed = dict.fromkeys([*self.columns, "index", "event", "role"])
         reader = BlockReader()
@@ -171,6 +174,7 @@ class LogReader(DataSourceReader):
         self.rows = RowMaker(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
+        _refuse_what_is_not_there(self.options)
         index = LogIndex(msgspec.structs.replace(self.options, checkpoint=None))
         index.freeze()
         index.settle(BEGINNING)
@@ -238,6 +242,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self.rows.batches(partition)
+
+
+def _refuse_what_is_not_there(options: SourceOptions) -> None:
+    """For a batch, a wrong path would be a table without rows. A stream waits for sites that have not started."""
+    for path in options.paths:
+        if not place(path).exists():
+            raise TraceError(path, "no such file or directory", "check the option path")
 
 
 def _partitions(index: LogIndex, end: Offset, rows: int) -> list[InputPartition]:

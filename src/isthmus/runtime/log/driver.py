@@ -53,11 +53,15 @@ Task: TypeAlias = asyncio.Future[Any]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How a gateway of a log runs. `lease` is in seconds; `start` is where the first one that ever ran begins."""
+    """How a gateway of a log runs. `lease` is in seconds; `start` is where the first one that ever ran begins.
+
+    With `trace_open` the trace of the log does not end when the gateway stops, for whoever follows it while it grows.
+    """
 
     lease: float = 1.5
     start: str = "start"
     accept_loss: bool = False
+    trace_open: bool = False
 
 
 class Patience:
@@ -207,6 +211,9 @@ class LogDriver:
                 continue
             await self._put_oversized_aside()
             if not segments:
+                if stretch.position != after and not self._unconfirmed:
+                    # What was passed there is nothing that anybody reads, and may be removed.
+                    self._confirmed = stretch
                 continue
             self.read += stretch.messages
             self._unconfirmed.append(stretch)

@@ -132,7 +132,8 @@ class Log(Protocol):
     async def claim(self, holder: str, lease: float) -> State | None:
         """Take the claim, with a token above all former ones; None while somebody else's lease lasts.
 
-        `holder` is for people. Whoever held it before can write nothing from here on.
+        `holder` is for people. Whoever held it before can write nothing from here on. The claim is durable when this
+        returns: one that a crash of the broker takes back would be handed out again, with the same token.
         """
 
     async def renew(self, lease: float) -> None:
@@ -145,12 +146,16 @@ class Log(Protocol):
         """What is kept now, whoever holds the claim; to find out what became of an append."""
 
     async def find(self, start: str) -> Position:
-        """The position of `"start"`, `"now"`, a time (ISO 8601) or a position in the broker's own words."""
+        """The position of `"start"`, `"now"`, a time (ISO 8601) or a position in the broker's own words.
+
+        Like every position it tells the log from one that takes its place, also where nothing has been read yet.
+        """
 
     async def read(self, after: Position, entries: int, size: int) -> Slice:
         """The next entries, about so many or so many bytes at most, at least one. Waits up to a second for one.
 
-        Raises `Trimmed` and `Recreated`. Needs no claim.
+        Only what would survive a crash of the broker, as far as it can: the number of an entry that was carried on and
+        is lost goes to the next one (docs/design/brokers.md). Raises `Trimmed` and `Recreated`. Needs no claim.
         """
 
     async def append(self, entries: Sequence[Entry], record: bytes, expected: bytes) -> None:
@@ -178,7 +183,10 @@ class Log(Protocol):
         """
 
     async def durable(self) -> None:
-        """Return when what was appended before this call would survive a crash of the broker, as far as it can."""
+        """Return when what was appended before this call would survive a crash of the broker, as far as it can.
+
+        If the broker died meanwhile it may be lost and this return all the same: whoever calls looks at `state` after.
+        """
 
     async def close(self) -> None:
         """Let go of the connection. The claim stays."""

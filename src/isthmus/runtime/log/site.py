@@ -143,7 +143,7 @@ class LogSite:
             if recorder is not None:
                 recorder.ended(*(("end", "") if complete else ("crash", "it lost the claim, or cannot go on")))
             if driver.history is not None:
-                driver.history.close(complete=complete)
+                driver.history.close(complete=complete and not self._options.trace_open)
 
     def _recorder(self, process: int) -> LiveRecorder | None:
         if self._trace is None:

@@ -32,7 +32,7 @@ _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
 _COLUMNS = ("body-column", "key-column", "subject-column", "time-column", "headers-column")
-_OWN = {"body-field": "redis", **dict.fromkeys(_COLUMNS, "postgres")}
+_OWN = {"body-field": "redis", "sasl-mechanism": "kafka", **dict.fromkeys(_COLUMNS, "postgres")}
 """Keys that only one kind of broker has a use for."""
 _OPTIONS = ("default-subject", *_SECRETS, *_FILES, *_OWN)
 _KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", *_OPTIONS)
