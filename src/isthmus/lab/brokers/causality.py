@@ -94,7 +94,7 @@ async def _copied(directory: Path, joined: JoinedBrokers, pairs: int) -> list[by
     lines = Lines(LinkQuality(MILLISECOND), [(dial, far.port), (dial + 1, far.port)], directory / "copied.wan.log")
     await lines.start()
     try:
-        await lines.order(f"delay 1 {DELAYS[1]}ms")
+        await lines.order(f"delay 1 {max(DELAYS)}ms")
         scripts = [RedisClient(far, "", _COPIED, dial + which) for which in (0, 1)]
         await asyncio.gather(*(_copy(joined[NEAR], script, which, pairs) for which, script in enumerate(scripts)))
     finally:
