@@ -75,7 +75,7 @@ def test_a_broker_without_memory_holds_everybody_back_and_loses_nothing(tmp_path
             await operator.config_set("maxmemory", "2mb")
             await joined["madrid"].client.write([b"%d" % number + bytes(200) for number in range(10_000)])
             words = await hosts["oslo"].says("oslo cannot be written: .*maxmemory.*tried again")
-            assert words.count("cannot be written") == 1
+            assert words.count("cannot be written") < 5, "it is not said again and again"
             before = hosts["oslo"].cpu_seconds()
             await asyncio.sleep(1)  # what is watched: that it does not try all the time
             assert hosts["oslo"].cpu_seconds() - before < 0.5

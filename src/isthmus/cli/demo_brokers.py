@@ -43,19 +43,17 @@ def demo_brokers(seconds: float, rate: float, trace: Path | None, page: Path, *,
         out.print(
             f"{', '.join(names[:-1])} and {names[-1]}, joined over an emulated WAN: {LINE}. All of them are real."
         )
-        out.print(
-            f"{names[0]} is full of entries of {SIZE} B, which stand in {names[1]} afterwards, in the same order."
-        )
+        out.print(f"{names[0]} is full of entries of {SIZE} B, and gateways bring them to {names[1]}.")
     with tempfile.TemporaryDirectory(prefix="isthmus-demo-") as temporary:
         try:
             with err.status(f"{names[0]} to {names[1]} with 1 and 4 links"):
-                carried = asyncio.run(measure_links(kinds, seconds))
+                carried = asyncio.run(measure_links(kinds, seconds / 2))
             if human:
                 _print_links(carried, SIZE)
                 out.print("Now plain clients write to all of them. Half-way through, a gateway is killed with SIGKILL.")
             death = asyncio.run(kill_gateway(Path(temporary), kinds, rate, seconds, _watch))
         except (ChildFailed, TimeoutError) as problem:
-            fail(f"the demo could not be run to its end: {problem or 'a step took far too long'}")
+            fail(f"the demo could not be run to its end: {str(problem) or 'a step took far too long'}")
         traces = Path(temporary) / "trace"
         if trace is not None:
             trace.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Self
 
-from isthmus.lab.brokers.plain import KINDS, STREAM, Away, Client, Seen
+from isthmus.lab.brokers.plain import BATCH, KINDS, STREAM, Away, Client, Seen
 from isthmus.lab.brokers.server import Server
 from isthmus.lab.harness.os_process import LOOK_EVERY, PATIENCE, ChildFailed, OsProcess, Ports
 from isthmus.lab.harness.sites import Lines, LinkQuality
@@ -109,22 +109,26 @@ class Broker:
         return self.kind.client(self.server, self.state)
 
     async def look(self) -> None:
-        """Read on to the end that there is now."""
+        """Read on, about to the end that there is now. While somebody writes there is always more."""
         while True:
             found, self._after = await self.reader.read(self._after)
             self.seen += found
-            if not found:
+            if len(found) < BATCH:
                 return
+
+    async def look_to_the_end(self) -> bool:
+        """The same, and whether everything that the broker says it has was seen."""
+        with suppress(Away):  # of connections from before a kill
+            await self.look()
+            return len(self.seen) >= await self.client.count()
+        return False
 
     async def look_again(self) -> None:
         """Read everything from the beginning: as much as the broker says that there is."""
         self.seen, self._after = [], None
         give_up = time.monotonic() + WAIT
-        while time.monotonic() < give_up:
-            with suppress(Away):  # of connections from before a kill
-                if len(self.seen) >= await self.client.count():
-                    return
-                await self.look()
+        while time.monotonic() < give_up and not await self.look_to_the_end():
+            """More of it."""
 
     def own(self) -> list[bytes]:
         return [each.body for each in self.seen if not each.origin]
@@ -283,11 +287,9 @@ class JoinedBrokers:
         """Wait until everything that stands in one broker stands in all, or `differences` says what is wrong."""
         give_up = time.monotonic() + within
         while True:
-            for broker in self.brokers.values():
-                with suppress(Away):
-                    await broker.look()
+            complete = [await broker.look_to_the_end() for broker in self.brokers.values()]
             wanted = sum(len(broker.own()) for broker in self.brokers.values())
-            if all(len(broker.seen) >= wanted for broker in self.brokers.values()):
+            if all(complete) and all(len(broker.seen) >= wanted for broker in self.brokers.values()):
                 return
             self.check_hosts()
             if time.monotonic() > give_up:

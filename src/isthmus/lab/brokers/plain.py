@@ -207,7 +207,9 @@ class NatsClient:
         except Nothing:
             told = await self._answer(self._consumer[1].consumer_info())
             if told.num_pending or told.delivered.stream_seq > (after or 0):
-                return await self.read(after, 1.0)  # more is on its way to us
+                # More is there, or was sent to a question that nobody waits for any more: ask anew from where we are.
+                self._consumer = None
+                return await self.read(after, 1.0)
             return [], after
         self._consumer = found[-1].metadata.sequence.stream, self._consumer[1]
         seen = [_seen_by_headers(each.data, each.headers or {}) for each in found]

@@ -109,11 +109,17 @@ class LogHistory:
             self._or_give_up(history.flush)
 
     def close(self, *, complete: bool) -> None:
-        """With `complete`, say that this is all there is so far. Who goes on later takes that back."""
+        """With `complete`, say that this is all there is so far. Who goes on later takes that back.
+
+        Without, rows that were not written are dropped: whoever has the claim now may write to the file already, and
+        reads those entries again, since no checkpoint is behind them.
+        """
         for history in self._logs.values():
             if complete:
                 self._or_give_up(history.event, "end", time_ns())
-            self._or_give_up(history.close)
+                self._or_give_up(history.close)
+            else:
+                self._or_give_up(history.sink.close)
 
     def _or_give_up(self, write: Callable[..., None], *arguments: Any) -> None:
         try:
