@@ -10,14 +10,15 @@ import pytest
 from patience import seconds
 from runtime_support import run_with_children
 
+from isthmus.lab.brokers.causality import questions_and_answers
 from isthmus.lab.brokers.joined import HOLDS, STANDS_BY, JoinedBrokers, Load
 from isthmus.lab.brokers.kills import kill_again_and_again
 from isthmus.trace.schema import Report
 
 TWO = {"madrid": "valkey", "oslo": "valkey"}
-THREE = {"madrid": "valkey", "oslo": "valkey", "rome": "valkey"}
-TAKEN_OVER = 2.0
-"""Seconds within which a standby acts after its gateway's death, on a quick machine; the lease is 1.5."""
+THREE = {"madrid": "valkey", "oslo": "nats", "rome": "valkey"}
+TAKEN_OVER = 4.0
+"""Seconds after which nobody has taken over. On a quiet machine it takes 1.6; the lease is 1.5."""
 
 
 def holds(report: Report) -> bool:
@@ -72,10 +73,65 @@ def test_a_gateway_that_was_stopped_and_replaced_writes_nothing_when_it_goes_on(
     run_with_children(test(), within=seconds(60))
 
 
+def test_no_answer_overtakes_its_question_over_links_that_are_nothing_alike(tmp_path: Path) -> None:
+    outcome = run_with_children(questions_and_answers(tmp_path, ("valkey", "valkey"), 2000), within=seconds(60))
+    assert not outcome.differences
+    assert outcome.overtaken == 0
+    assert outcome.overtaken_copied, "or this test shows nothing"
+
+
+def test_a_broker_and_an_embedded_group_are_joined_both_ways_over_several_links(tmp_path: Path) -> None:
+    """The group's processes are `isthmus run --lines`: what they are told on standard input, they send."""
+
+    async def test() -> None:
+        joins = [("madrid", "shop")]
+        async with JoinedBrokers(tmp_path, {"madrid": "valkey"}, joins=joins, embedded={"shop": 3}, links=3) as joined:
+            hosts = await joined.run_gateways()
+            shop = await joined.start("shop", "--lines")
+            madrid = joined["madrid"]
+            load = Load(madrid, 1000).begin()
+            for number in range(200):
+                shop.write(b"from-shop-%d" % number)
+            while len(madrid.of("shop")) < 100:
+                await madrid.look()
+                await asyncio.sleep(0.02)
+            await hosts["madrid"].kill()
+            await joined.start("madrid")
+            for number in range(200, 400):
+                shop.write(b"from-shop-%d" % number)
+            while len(madrid.of("shop")) < 400:
+                await madrid.look()
+                await asyncio.sleep(0.02)
+            written = await load.end()
+            heard: dict[bytes, list[int]] = {}
+            while sum(map(len, heard.values())) < 2 * written:
+                name = (await shop.read_line()).partition(b" ")[0]
+                if name.startswith(b"madrid/"):
+                    heard.setdefault(name.rpartition(b"/")[0], []).append(int(name.rpartition(b"/")[2]))
+            await joined.stop()
+            await madrid.look()
+            assert madrid.of("shop") == [b"from-shop-%d" % number for number in range(400)]
+            both = heard[b"madrid/orders"]
+            assert sorted(both) == sorted([*range(1, written + 1)] * 2), "once at each of the two processes"
+            assert holds(joined.audit())
+
+    run_with_children(test(), within=seconds(60))
+
+
 @pytest.mark.real
-@pytest.mark.parametrize("kind", ["valkey"])
-def test_nothing_is_lost_twice_or_out_of_order_whoever_is_killed(tmp_path: Path, kind: str) -> None:
-    outcome = run_with_children(kill_again_and_again(tmp_path, (kind, kind), 10, rate=3000), within=seconds(110))
+@pytest.mark.parametrize("kinds", [("valkey", "nats"), ("nats", "valkey"), ("postgres", "nats")])
+def test_no_answer_overtakes_its_question_between_kinds(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    outcome = run_with_children(questions_and_answers(tmp_path, kinds, 5000), within=seconds(100))
+    assert (outcome.differences, outcome.overtaken) == ([], 0)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "kinds",
+    [("valkey", "valkey"), ("nats", "nats"), ("postgres", "postgres"), ("valkey", "nats"), ("nats", "postgres")],
+)
+def test_nothing_is_lost_twice_or_out_of_order_whoever_is_killed(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    outcome = run_with_children(kill_again_and_again(tmp_path, kinds, 5, rate=1000), within=seconds(110))
     assert not outcome.differences
     assert holds(outcome.report)
     assert all(kill.flowing < seconds(5) for kill in outcome.kills), outcome.kills

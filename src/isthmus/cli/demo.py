@@ -46,9 +46,14 @@ def demo(
     trace: Annotated[Path | None, typer.Option(help="Keep the traces in this directory.")] = None,
     report: Annotated[Path, typer.Option(help="The page to write.", metavar="FILE")] = Path("demo-report.html"),
     spark: Annotated[bool, typer.Option(help="Audit with Spark and write a report.")] = True,
+    brokers: Annotated[bool, typer.Option("--brokers", help="Join real brokers of several kinds instead.")] = False,
     output: OutputOption = Output.HUMAN,
 ) -> int:
     """Join two systems over an emulated WAN with 1, 2 and 4 links, kill a gateway under load, audit the traces."""
+    if brokers:
+        from isthmus.cli.demo_brokers import demo_brokers
+
+        return demo_brokers(seconds, rate, trace, report, spark=spark, output=output)
     from isthmus.lab.benchmarks.failover import VICTIM, figures_of
     from isthmus.lab.benchmarks.wan import LINE, SIZE
     from isthmus.lab.demonstration import kill_gateway, measure_links
@@ -177,7 +182,7 @@ def print_verdicts(report: Report, promised: Collection[str], *, broken: bool) -
     if broken:
         out.print("[red]The joined systems broke their promise.[/red]")
     else:
-        out.print("[green]Causal order kept across both sites, nothing lost, nothing twice, through the crash.[/green]")
+        out.print("[green]Causal order kept across all sites, nothing lost, nothing twice, through the crash.[/green]")
 
 
 def print_where(page: Path | None, trace: Path | None) -> None:

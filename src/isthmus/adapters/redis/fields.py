@@ -13,7 +13,8 @@ from isthmus.runtime.log.content import HEADER_ORIGIN, HEADER_PATH, HEADER_SEQ, 
 from isthmus.runtime.log.interface import Entry
 
 _ORIGIN, _SEQ, _PATH = HEADER_ORIGIN.encode(), HEADER_SEQ.encode(), HEADER_PATH.encode()
-_OURS = frozenset((_ORIGIN, _SEQ, _PATH))
+_OURS_IN_ORDER = [_ORIGIN, _SEQ, _PATH]
+_OURS = frozenset(_OURS_IN_ORDER)
 _KEY, _SUBJECT = b"key", b"subject"
 _LONGEST_NUMBER = 18
 
@@ -22,6 +23,10 @@ def entry_of(fields: Sequence[bytes], body_field: bytes, time: int, subject: str
     """The entry that these fields are: name, value, name, value, …"""
     if len(fields) == 2 and fields[0] == body_field:
         return Entry(Content(fields[1], [], subject, None, time), part=part)
+    if len(fields) == 8 and fields[0] == body_field and fields[2::2] == _OURS_IN_ORDER:
+        # What we brought in from a log of bodies alone, as most are: a third of the time that it takes below.
+        content = Content(fields[1], [], subject, None, time)
+        return Entry(content, _text(fields[3]), _number(fields[5]), _text(fields[7]), part)
     headers: list[tuple[bytes, bytes]] = []
     ours: dict[bytes, bytes] = {}
     body, place = b"", -1

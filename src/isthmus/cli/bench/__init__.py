@@ -30,6 +30,7 @@ BENCHMARKS = (
     Command("hierarchies", _ALL, "bench.hierarchies:bench", "Daisies with servers killed, joined ones, and clusters."),
     Command("daisies", _ALL, "bench.daisies:bench", "The options of a daisy: what each saves and what it costs."),
     Command("acknowledged", _ALL, "bench.acknowledged:bench", "TO and PO beside a sequencer, and a long audited run."),
+    Command("brokers", _LONG, "bench.brokers:bench", "Joins of real brokers beside copiers and a bare reader."),
     Command("nats", _LONG, "bench.nats:bench", "The NATS adapter beside the same code without record and contents."),
     Command("postgres", _LONG, "bench.postgres:bench", "The PostgreSQL adapter beside COPY and a bare slot reader."),
     Command("scale", _LONG, "bench.scale:bench", "Thousands of simulated processes, beside the planner's forecast."),

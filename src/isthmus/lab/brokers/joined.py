@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,14 +95,18 @@ class Host(OsProcess):
 class Broker:
     """One broker of the topology, and what a reader has seen in it so far."""
 
-    def __init__(self, name: str, kind: str, server: Server) -> None:
+    def __init__(self, name: str, kind: str, server: Server, state: str) -> None:
         self.name = name
         self.kind = KINDS[kind]
         self.server = server
-        self.client: Client = self.kind.client(server)
-        self.reader: Client = self.kind.client(server)
+        self.state = state
+        self.client: Client = self.new_client()
+        self.reader: Client = self.new_client()
         self.seen: list[Seen] = []
         self._after: Any = None
+
+    def new_client(self) -> Client:
+        return self.kind.client(self.server, self.state)
 
     async def look(self) -> None:
         """Read on to the end that there is now."""
@@ -113,9 +117,14 @@ class Broker:
                 return
 
     async def look_again(self) -> None:
-        """Read everything from the beginning."""
+        """Read everything from the beginning: as much as the broker says that there is."""
         self.seen, self._after = [], None
-        await self.look()
+        give_up = time.monotonic() + WAIT
+        while time.monotonic() < give_up:
+            with suppress(Away):  # of connections from before a kill
+                if len(self.seen) >= await self.client.count():
+                    return
+                await self.look()
 
     def own(self) -> list[bytes]:
         return [each.body for each in self.seen if not each.origin]
@@ -135,8 +144,9 @@ class Broker:
 class JoinedBrokers:
     """Brokers of these kinds, by name, in a chain or with the `joins` that are given.
 
-    With a `line`, links dial emulated ones. `tables` are more lines for the tables of systems, by name; `servers` are
-    made already. `trace`: whether gateways write one.
+    `embedded` are groups of two processes that are joined to them, each with so many gateways. With a `line`, links
+    dial emulated ones. `tables` are more lines for the tables of systems, by name; `servers` are made already. `trace`:
+    whether gateways write one.
     """
 
     def __init__(
@@ -149,6 +159,7 @@ class JoinedBrokers:
         line: LinkQuality | None = None,
         tables: Mapping[str, str] | None = None,
         servers: Mapping[str, Server] | None = None,
+        embedded: Mapping[str, int] | None = None,
         trace: bool = True,
         run: str = "joined",
     ) -> None:
@@ -161,6 +172,7 @@ class JoinedBrokers:
         self.hosts: list[Host] = []
         self.brokers: dict[str, Broker] = {}
         self._kinds = dict(kinds)
+        self._embedded = dict(embedded or {})
         self._links = links
         self._line = line
         self._tables = dict(tables or {})
@@ -175,10 +187,11 @@ class JoinedBrokers:
         try:
             for name, kind in self._kinds.items():
                 server = self._servers.get(name) or KINDS[kind].server(self.directory / name)
-                self.brokers[name] = Broker(name, kind, server)
+                self.brokers[name] = Broker(name, kind, server, f"{self.run}-{name}")
             await asyncio.gather(*(asyncio.to_thread(each.server.start) for each in self.brokers.values()))
             for broker in self.brokers.values():
                 await broker.client.prepare()
+                await broker.reader.watch()
             self.file.write_text(self._describe(), encoding="utf-8")
             if self._line is not None:
                 self.lines = Lines(self._line, self._ends, self.file.with_suffix(".wan.log"))
@@ -209,7 +222,13 @@ class JoinedBrokers:
             first = addresses[name] = self._ports.take(HOSTS)
             listen = ", ".join(f'"{LOOPBACK}:{first + host}"' for host in range(HOSTS))
             text += f'[systems.{name}]\nkind = "{broker.kind.provider}"\nurl = "{broker.server.url}"\n'
-            text += f'stream = "{STREAM}"\ngateways = 1\nlink-address = [{listen}]\n{self._tables.get(name, "")}\n'
+            text += f'stream = "{STREAM}"\ngateways = 1\nlink-address = [{listen}]\n'
+            text += f"{broker.kind.table}{self._tables.get(name, '')}\n"
+        for name, gateways in self._embedded.items():
+            own, links = self._ports.take(gateways + 2), self._ports.take(gateways)
+            addresses[name] = links
+            text += f'[systems.{name}]\nkind = "embedded"\norder = "causal"\nprocesses = ["p1", "p2"]\n'
+            text += f'gateways = {gateways}\naddress = "{LOOPBACK}:{own}"\nlink-address = "{LOOPBACK}:{links}"\n\n'
         for near, far in self.joins:
             text += f'[[joins]]\nbetween = ["{near}", "{far}"]\norder = "causal"\nlinks = {self._links}\n'
             if self._line is not None:
@@ -305,8 +324,9 @@ class JoinedBrokers:
                 if lost:
                     found.append(f"{name} lacks {len(lost)} of {len(there)} of {other}, such as {min(lost)!r}")
                 elif here != there and not twice:
-                    at = next(index for index, pair in enumerate(zip(here, there, strict=False)) if pair[0] != pair[1])
-                    found.append(f"{name} has entry {at} of {other} out of order: {here[at]!r}")
+                    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(here, there, strict=False)))
+                    what = "out of order" if same < len(there) else f"which {other} does not have"
+                    found.append(f"{name} has entry {same} of {other} {what}: {here[same]!r}")
         return found
 
 
@@ -317,7 +337,7 @@ class Load:
     """
 
     def __init__(self, broker: Broker, rate: float | None = None, *, batch: int = 100, size: int = 0) -> None:
-        self._client = broker.kind.client(broker.server)
+        self._client = broker.new_client()
         self._rate = rate
         self._batch = batch
         self._mark = broker.name.encode() + b"-"

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from isthmus.core.ids import ProcessId
+from isthmus.core.ids import ProcessId, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Opened, Segment, join
 from isthmus.runtime.log.content import NOTHING, Content
+from isthmus.runtime.log.content import decode as decode_content
+from isthmus.runtime.log.flow import Passing
 from isthmus.runtime.log.interface import Entry, Log, LogProblem, Refused, State, Superseded, TooMany
 from isthmus.runtime.log.ledger import Record, decode, encode, named, numbered, numbers_of
 from isthmus.runtime.log.place import LogPlace
@@ -37,6 +39,16 @@ class Done(NamedTuple):
     aside: Sequence[Opened] = ()
 
 
+class _Way(NamedTuple):
+    """What all entries of one origin have in common. `is_log`: whether its messages are encoded `Content`."""
+
+    name: str
+    path: str
+    part: int
+    is_log: bool
+    passing: Passing | None
+
+
 class Appending:
     """What waits to be appended, and the record as the broker has it. `accepted` is the record with what is under way.
 
@@ -57,6 +69,7 @@ class Appending:
         self.accepted = self.marks.copy()
         self.missing = numbers_of(record.parked, place.names)
         self.skips = set(record.skips)
+        self._ways: dict[ProcessId, _Way] = {}
         self.retried = numbers_of(record.retried, place.names)
         self._waiting: deque[Segment] = deque()
         self.bytes_waiting = 0
@@ -134,13 +147,22 @@ class Appending:
         """Append all of these that pass. `Refused` names the first of the messages that is not taken."""
         entries, places, skipped = [], [], []
         for place, (origin, seq, payload) in enumerate(messages):
-            content = self._content(place, origin, payload)
-            if content is None:
+            way = self._ways.get(origin) or self._way_of(origin)
+            try:
+                content = decode_content(payload) if way.is_log else Content(body=payload)
+            except ValueError as error:
+                raise Refused(place, str(error)) from error
+            passes: Content | None = content
+            if content.place < 0 and content == NOTHING:
+                passes = None
+            elif way.passing is not None:
+                passes = way.passing(content)
+            if passes is None:
                 skipped.append(messages[place])
                 self.skips.add(self._place.names.name(origin).system)
             else:
                 places.append(place)
-                entries.append(self._entry(origin, seq, content))
+                entries.append(Entry(passes, way.name, seq, way.path, way.part))
         if messages:
             self.accepted = after = self._record_with(messages)
             try:
@@ -150,25 +172,20 @@ class Appending:
             self.marks = after
             aside.extend(skipped)
 
-    def _content(self, place: int, origin: ProcessId, payload: bytes) -> Content | None:
-        """What is appended for a message; None where nothing is."""
-        try:
-            content = self._place.content_of(origin, payload)
-        except ValueError as error:
-            raise Refused(place, str(error)) from error
-        if content == NOTHING:
-            return None
-        passing = self._place.passing(self._place.names.name(origin).system)
-        return content if passing is None else passing(content)
+    def _way_of(self, origin: ProcessId) -> _Way:
+        place, name = self._place, self._place.names.name(origin)
+        is_log, passing = slot_of(origin) in place.logs, place.passing(name.system)
+        way = _Way(str(name), place.paths[name.system], place.part_for(origin), is_log, passing)
+        self._ways[origin] = way
+        return way
 
     def _entry(self, origin: ProcessId, seq: int, content: Content) -> Entry:
-        name = self._place.names.name(origin)
-        return Entry(content, str(name), seq, self._place.paths[name.system], self._place.part_for(origin))
+        way = self._way_of(origin)
+        return Entry(content, way.name, seq, way.path, way.part)
 
     def _record_with(self, messages: Sequence[Opened]) -> SlotMarks:
         after = self.marks.copy()
-        for origin, seq, _ in messages:
-            after.raise_to(origin, seq)
+        after.update({origin: seq for origin, seq, _ in messages})
         return after
 
     async def _park(self, message: Opened, reason: str) -> None:

@@ -53,7 +53,7 @@ class Headers:
         self._place = place
         self._is_in = is_in
         self.retried = set(retried)
-        self._ids: dict[str, ProcessId | None] = {}
+        self._ways: dict[str, tuple[ProcessId, str] | None] = {}
 
     def origin_of(self, entry: Entry) -> ProcessId | None:
         """Whom it is from, if it names one of elsewhere, the way here, and a number that was brought in."""
@@ -70,14 +70,20 @@ class Headers:
         name = entry.origin
         if not name:
             return None
-        if name not in self._ids:
-            if len(self._ids) >= _MOST_NAMES:  # clients may write what they like there
-                self._ids.clear()
-            self._ids[name] = id_of(name, self._place.names)
-        origin = self._ids[name]
-        if origin is None or slot_of(origin) in self._place.parts:
-            return None
-        return origin if entry.path == self._place.paths.get(name.partition("/")[0]) else None
+        way = self._ways[name] if name in self._ways else self._way_of(name)
+        return None if way is None or entry.path != way[1] else way[0]
+
+    def _way_of(self, name: str) -> tuple[ProcessId, str] | None:
+        """Who has this name, if that is one of elsewhere, and by which systems its messages come here."""
+        if len(self._ways) >= _MOST_NAMES:  # clients may write what they like there
+            self._ways.clear()
+        origin = id_of(name, self._place.names)
+        path = self._place.paths.get(name.partition("/")[0])
+        way = None
+        if origin is not None and path is not None and slot_of(origin) not in self._place.parts:
+            way = origin, path
+        self._ways[name] = way
+        return way
 
     def is_retried(self, origin: ProcessId, seq: int) -> bool:
         """Whether this is what was put aside before and appended later; asked a second time, it is a copy."""
@@ -150,7 +156,8 @@ class Reading:
             if origin is None:
                 self._add_own(entry, messages)
             elif entry.seq > self.marks.get(origin):
-                self._add_aside(origin, entry.seq, self._reads + 1, messages)
+                if self.aside:
+                    self._add_aside(origin, entry.seq, self._reads + 1, messages)
                 self._add(messages, origin, entry.seq, self.place.payload_of(origin, entry.content))
         if not read.entries:
             # Everything has been read that was there, so it is the turn of what was put aside before.
@@ -191,6 +198,8 @@ class Reading:
             return None
         name = entry.origin
         before = self.marks.get(origin)
+        if entry.seq == before + 1 and not self._headers.retried:
+            return origin
         is_retried = self._headers.is_retried(origin, entry.seq)
         if is_retried:
             self.retried.add((origin, entry.seq))
