@@ -16,6 +16,7 @@ MENDED = (
     "epoch-livelock-sets",
     "epoch-livelock-striped",
     "flush-swamps-lines",
+    "full-logs",
     "gateway-without-a-join",
     "last-gateway-replaced",
     "last-keeper",

@@ -151,6 +151,80 @@ def test_a_broker_that_is_away_costs_time_and_no_message(caplog: pytest.LogCaptu
     run(test())
 
 
+def test_nothing_is_carried_before_it_is_durable_so_a_crash_of_the_broker_takes_back_nothing_that_others_have() -> None:
+    async def test() -> None:
+        async with logs() as made:
+            host = made.start("a")
+            made.start("b")
+            a, b = made.brokers["a"], made.brokers["b"]
+            a.write(b"one")
+            await made.until(lambda: len(b.entries) == 1)
+            a.fill_disk()
+            a.write(b"lost")
+            driver = made.sites["a"].driver
+            assert driver is not None
+            await made.until(lambda: driver.messages_ahead == 1)
+            await made.kill(host)
+            a.crash()
+            a.write(b"two", b"three")
+            made.start("a")
+            await made.until(lambda: b.bodies() == [b"one", b"two", b"three"])
+
+    run(test())
+
+
+def test_where_a_user_says_so_entries_are_carried_at_once() -> None:
+    async def test() -> None:
+        async with logs(more='carry = "at-once"\n') as made:
+            made.start("a")
+            made.start("b")
+            made.brokers["a"].fill_disk()
+            made.brokers["a"].write(b"one")
+            await made.until(lambda: made.brokers["b"].bodies() == [b"one"])
+
+    run(test())
+
+
+def test_what_a_broker_loses_before_it_is_durable_is_brought_in_again() -> None:
+    async def test() -> None:
+        async with logs() as made:
+            made.start("a")
+            made.start("b")
+            a, b = made.brokers["a"], made.brokers["b"]
+            a.write(b"one")
+            await made.until(lambda: len(b.entries) == 1)
+            b.fill_disk()
+            a.write(b"two", b"three")
+            await made.until(lambda: len(b.entries) == 3)
+            b.crash()
+            assert b.bodies() == [b"one"]
+            await made.until(lambda: b.bodies() == [b"one", b"two", b"three"])
+            assert a.bodies() == [b"one", b"two", b"three"]
+
+    run(test())
+
+
+def test_an_old_holder_takes_nothing_for_a_clients_that_its_successor_brought_in() -> None:
+    async def test() -> None:
+        async with logs() as made:
+            made.start("a")
+            made.start("b")
+            a, b = made.brokers["a"], made.brokers["b"]
+            a.write(b"one")
+            await made.until(lambda: len(b.entries) == 1)
+            # Somebody else has claimed b and brought something in; the holder has not tried to write since.
+            b.state = b.state._replace(token=7, record=b.state.record.replace(b'"a/orders",1', b'"a/orders",2'))
+            b.put(Entry(Content(body=b"two"), "a/orders", 2, "a,b"))
+            b.write(b"own")
+            await made.until(lambda: made.sites["b"].driver.gateway.id >> 16 == 8)  # type: ignore[union-attr]
+            a.write(b"two", b"three")  # of which b has the first already
+            await made.until(lambda: b.bodies() == [b"one", b"two", b"own", b"three"])
+            await made.until(lambda: b"own" in a.bodies())
+            assert sorted(a.bodies()) == [b"one", b"own", b"three", b"two"]
+
+    run(test())
+
+
 def test_headers_that_clients_copy_do_no_harm() -> None:
     async def test() -> None:
         async with logs("abc") as made:

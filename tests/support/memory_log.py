@@ -29,7 +29,8 @@ from isthmus.runtime.log.interface import (
 class MemoryBroker:
     """The entries and the state. `away` refuses all calls, `breaks` the answers of so many appends that are done.
 
-    An append takes `most` entries, if that is not 0.
+    An append takes `most` entries, if that is not 0. What is written becomes durable while `disk` is set; `crash` loses
+    everything since it was not.
     """
 
     def __init__(self, parts: int = 1) -> None:
@@ -46,6 +47,22 @@ class MemoryBroker:
         self.most = 0
         self.refuses: Callable[[Entry], str] = lambda entry: ""
         self.news = asyncio.Event()
+        self.disk = asyncio.Event()
+        self.disk.set()
+        self._on_disk = (0, self.state)
+
+    def fill_disk(self) -> None:
+        """From here on nothing becomes durable."""
+        self.disk.clear()
+        self._on_disk = (len(self.entries), self.state)
+
+    def crash(self) -> None:
+        """Come back with what was durable; it is on disk again from then on."""
+        length, state = self._on_disk
+        del self.entries[length:]
+        # Nobody loses a claim: it is on disk before anybody hears of it.
+        self.state = state._replace(token=self.state.token)
+        self.disk.set()
 
     def write(self, *bodies: bytes, part: int = 0) -> None:
         """As a client that knows nothing of us."""
@@ -170,6 +187,7 @@ class MemoryLog:
 
     async def durable(self) -> None:
         self._answer()
+        await self.broker.disk.wait()
 
     async def close(self) -> None:
         """Nothing to let go of."""

@@ -6,11 +6,11 @@ the claim. docs/design/logs.md has the assumptions and the argument.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from isthmus.core.endpoint import Outbox
 from isthmus.core.gateway import Company
-from isthmus.core.ids import Nanos, ProcessId
+from isthmus.core.ids import Nanos, ProcessId, slot_of
 from isthmus.core.marks import SlotMarks
 from isthmus.core.segment import Marks, Segment
 from isthmus.join.gateway import RETRY_AFTER, JoinGateway
@@ -34,6 +34,7 @@ class LogGateway(JoinGateway):
         self.read_to = SlotMarks()
         self._record = SlotMarks()
         self._came_in = SlotMarks()
+        self._logs = frozenset(slot for plan in plans for slot in plan.logs)
 
     def claimed(self, token: int, record: Marks, begin: Marks, now: Nanos, out: Outbox) -> None:
         """We hold the claim. `record` is what the log holds of others; it is read from where these marks are."""
@@ -76,6 +77,16 @@ class LogGateway(JoinGateway):
     def durable(self, marks: Marks, out: Outbox) -> None:
         """What came in up to here cannot be lost any more."""
         self.settled(marks, out)
+
+    def onward(self, origin: ProcessId, besides: int = -1) -> Iterator[SlotMarks]:
+        """Whose confirmation we wait for before we confirm what came in: of an entry of another log nobody's.
+
+        This log keeps it and sees it on its way. If logs waited for those behind them, two of them in the middle of a
+        row, both full, would wait for each other for ever: each has to read what came in from the other before it can
+        be confirmed further on, and neither reads on before its own is confirmed. Processes of groups wait for their
+        messages to be stable everywhere; what they may send meanwhile is bounded by their windows.
+        """
+        return iter(()) if slot_of(origin) in self._logs else super().onward(origin, besides)
 
     def comes_in(self, origin: ProcessId) -> bool:
         """Whether the messages of an origin come in by any join of ours. All others are born here."""

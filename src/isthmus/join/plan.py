@@ -29,7 +29,8 @@ class JoinPlan(Struct, frozen=True):
     messages of an origin slot go out, where that is fixed. `exported` and `imported` are the origin slots whose
     messages go out and come in by this join. In a `causal_system` what one gateway broadcasts after it delivered
     something comes after it everywhere. `far_acts_alone`: over there one gateway acts at a time, by a claim, and its
-    incarnation is its term.
+    incarnation is its term. `logs` are the slots of origins that are logs: nobody is told when their messages are
+    stable.
     """
 
     join: int
@@ -42,3 +43,4 @@ class JoinPlan(Struct, frozen=True):
     numbered_imports: bool
     causal_system: bool
     far_acts_alone: bool = False
+    logs: frozenset[int] = frozenset()

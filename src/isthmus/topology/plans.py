@@ -39,6 +39,7 @@ def _plan(topology: Topology, index: int, side: str) -> JoinPlan:
         numbered_imports=_share(topology, join, other) != "by-origin",
         causal_system=topology.system(side).order != "fifo",
         far_acts_alone=topology.system(other).acts_alone,
+        logs=frozenset(slot for name, slot in slots.items() if topology.system(name.system).acts_alone),
     )
 
 

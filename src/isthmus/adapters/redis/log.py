@@ -170,8 +170,9 @@ class RedisLog:
             )
         elif flush == "everysec":
             weak.append(
-                "appendfsync is everysec: entries are read, and carried to other systems, up to a second before they "
-                "are on disk; a crash of its machine in between stops the join. What is confirmed is on disk"
+                "appendfsync is everysec: entries are carried to other systems when they are on disk, which is one to "
+                'three seconds after they were written. Set appendfsync always; or write carry = "at-once", where what '
+                "a crash of its machine takes back may be mixed up with what comes later"
             )
         self._flush = flush if kept else "no"
         self._waits = version >= _WAITS

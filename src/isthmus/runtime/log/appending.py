@@ -228,10 +228,8 @@ class Appending:
                 if state.record == record:
                     return
                 if state.record != self._written:
-                    raise LogProblem(
-                        f"{self._place.system.name}: the broker's import record is neither what it was nor what we "
-                        "wrote: it has been changed or set back. Start again, which reads it anew."
-                    )
+                    # The broker has lost more than this append: whoever claims next begins with what is left.
+                    raise Superseded
             unknown = True
             await write(*what, record, self._written)
 

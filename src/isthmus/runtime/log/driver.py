@@ -26,8 +26,18 @@ from isthmus.runtime.link.link import LinkCallbacks
 from isthmus.runtime.link.links import Links
 from isthmus.runtime.log.appending import Appending
 from isthmus.runtime.log.history import LogHistory
-from isthmus.runtime.log.interface import BEGINNING, Log, LogProblem, Recreated, Slice, State, Trimmed, Unavailable
-from isthmus.runtime.log.ledger import Checkpoint, decode, encode
+from isthmus.runtime.log.interface import (
+    BEGINNING,
+    Log,
+    LogProblem,
+    Recreated,
+    Slice,
+    State,
+    Superseded,
+    Trimmed,
+    Unavailable,
+)
+from isthmus.runtime.log.ledger import Checkpoint, Record, decode, encode, numbered
 from isthmus.runtime.log.place import LogPlace
 from isthmus.runtime.log.reading import Reading, Stretch
 from isthmus.topology.kinds.log import LogTable
@@ -37,7 +47,8 @@ log = logging.getLogger(__name__)
 SLICE_MESSAGES, SLICE_BYTES = 2048, 1 << 20
 """What is asked for in one read."""
 MOST_UNCONFIRMED, MOST_BYTES_UNCONFIRMED = 1_000_000, 64 << 20
-"""What may have been read and not be confirmed by every join before reading waits: the broker is the spool."""
+"""What may have been read and not be durable, or not confirmed by every join, before reading waits: the broker is the
+spool."""
 NOTE_EVERY = 1.0
 """Seconds between two checkpoints: a take-over reads again what was confirmed since."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
@@ -136,6 +147,11 @@ class LogDriver:
         self._to_do = asyncio.Event()
         self._turn = asyncio.Lock()
         self._unsettled = asyncio.Event()
+        self._settled: dict[ProcessId, int] = {}
+        self._ahead: deque[tuple[int, Slice]] = deque()
+        self.messages_ahead = self._bytes_ahead = 0
+        self._read_to = self.reading.position
+        self._carries_at_once = table.carry == "at-once"
         self._broken: Task = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Nanos = 0
@@ -200,29 +216,60 @@ class LogDriver:
     # Out of the log
 
     async def _read(self) -> None:
+        """Read ahead of what is durable, as far as there is room."""
+        self._read_to = self.reading.position
         while True:
             await self._room_for_more()
-            after = self.reading.begin()
+            number, after, lives = self.reading.begin(), self._read_to, self.reading.lives
             try:
                 got: Slice = await self._reads_patiently(self._log.read, after, SLICE_MESSAGES, SLICE_BYTES)
-                segments, stretch = self.reading.take(got)
+                await self._look_who_wrote(got)
+                if self.reading.lives > lives:
+                    continue
+                self._read_to = got.position
+                if self._carries_at_once:
+                    await self._carry(number, got)
+                elif got.entries or got.position != after or self.reading.aside or self.reading.again:
+                    self._ahead.append((number, got))
+                    self._bytes_ahead += sum([len(entry.content.body) for entry in got.entries])
+                    self.messages_ahead += len(got.entries)
+                    self._unsettled.set()
             except (Trimmed, Recreated) as loss:
+                while self._ahead and isinstance(loss, Trimmed):
+                    self._room.clear()
+                    await self._room.wait()
                 await self._begin_anew(loss)
-                continue
-            await self._put_oversized_aside()
-            if not segments:
-                if stretch.position != after and not self._unconfirmed:
-                    # What was passed there is nothing that anybody reads, and may be removed.
-                    self._confirmed = stretch
-                continue
-            self.read += stretch.messages
-            self._unconfirmed.append(stretch)
-            self._messages_unconfirmed += stretch.messages
-            self._bytes_unconfirmed += stretch.size
-            for segment in segments:
-                if self.history is not None:
-                    self.history.read(segment)
-                self._step(self.gateway.read, segment, monotonic_ns())
+
+    async def _look_who_wrote(self, got: Slice) -> None:
+        """A message that was brought in, but not by us, shows that somebody else holds the claim by now."""
+        if self.reading.is_puzzled_by(got):
+            async with self._turn:
+                await self._check_state()
+
+    async def _check_state(self) -> State:
+        state = await self._patiently(self._log.state)
+        if state.token != self._token:
+            raise Superseded
+        return state
+
+    async def _carry(self, number: int, got: Slice) -> None:
+        """These entries stay: carry them to the other systems."""
+        before = self.reading.position
+        segments, stretch = self.reading.take(got, number)
+        await self._put_oversized_aside()
+        if not segments:
+            if stretch.position != before and not self._unconfirmed:
+                # What was passed there is nothing that anybody reads, and may be removed.
+                self._confirmed = stretch
+            return
+        self.read += stretch.messages
+        self._unconfirmed.append(stretch)
+        self._messages_unconfirmed += stretch.messages
+        self._bytes_unconfirmed += stretch.size
+        for segment in segments:
+            if self.history is not None:
+                self.history.read(segment)
+            self._step(self.gateway.read, segment, monotonic_ns())
 
     async def _begin_anew(self, loss: LogProblem) -> None:
         """Go on with what is there, if somebody has said that the rest may be lost."""
@@ -236,13 +283,19 @@ class LogDriver:
         behind = loss.after if isinstance(loss, Trimmed) else None
         self.reading.begin_anew(await self._reads_patiently(self._log.find, "start") if behind is None else behind)
         self._confirmed = None
+        self._ahead.clear()
+        self.messages_ahead = self._bytes_ahead = 0
         self._unconfirmed.clear()
         self._messages_unconfirmed = self._bytes_unconfirmed = 0
         reading = self.reading
+        self._read_to = reading.position
         await self._note(reading.checkpoint(reading.position, reading.marks.counted(), reading.retried))
 
     async def _room_for_more(self) -> None:
-        while self._messages_unconfirmed >= MOST_UNCONFIRMED or self._bytes_unconfirmed >= MOST_BYTES_UNCONFIRMED:
+        while (
+            self.messages_ahead + self._messages_unconfirmed >= MOST_UNCONFIRMED
+            or self._bytes_ahead + self._bytes_unconfirmed >= MOST_BYTES_UNCONFIRMED
+        ):
             self._room.clear()
             await self._room.wait()
 
@@ -286,7 +339,7 @@ class LogDriver:
             if self._appending:
                 await self._append()
                 continue
-            if now >= self._confirmed_by or (self._is_draining and not self._unconfirmed):
+            if now >= self._confirmed_by or (self._is_draining and not self._unconfirmed and not self._ahead):
                 await self._note_confirmed()
                 return
             self._to_do.clear()
@@ -307,14 +360,38 @@ class LogDriver:
         self._unsettled.set()
 
     async def _settle(self) -> None:
-        """Say what is durable. It runs beside appends: those that are done meanwhile are part of the next round."""
+        """See to it that things are durable, and then say so of what was appended, and carry what was read.
+
+        It runs beside appends and reads: what is done meanwhile is part of the next round.
+        """
         while True:
             await self._unsettled.wait()
             self._unsettled.clear()
-            marks = dict(self._appending.marks.items())
+            marks, count = dict(self._appending.marks.items()), len(self._ahead)
             await self._settles_patiently(self._log.durable)
-            if marks:
+            if marks != self._settled:
+                await self._look_for_losses(marks)
+                self._settled = marks
                 self._step(self.gateway.durable, marks)
+            try:
+                for _ in range(min(count, len(self._ahead))):
+                    await self._carry(*self._ahead[0])
+                    _, got = self._ahead.popleft()
+                    self._bytes_ahead -= sum([len(entry.content.body) for entry in got.entries])
+                    self.messages_ahead -= len(got.entries)
+            except Trimmed as loss:
+                await self._begin_anew(loss)
+            self._room.set()
+            self._to_do.set()
+
+    async def _look_for_losses(self, marks: dict[ProcessId, int]) -> None:
+        """A broker that died meanwhile is durable without what it has lost, and says so by its record."""
+        async with self._turn:
+            state = await self._check_state()
+        name, names = self.place.system.name, self.place.names
+        there = numbered(decode(state.record, Record, name).marks, names)
+        if any(seq > there.get(origin) for origin, seq in marks.items()):
+            raise Superseded
 
     async def _note_confirmed(self) -> None:
         stretch = self._confirmed

@@ -57,13 +57,21 @@ class Headers:
 
     def origin_of(self, entry: Entry) -> ProcessId | None:
         """Whom it is from, if it names one of elsewhere, the way here, and a number that was brought in."""
+        origin = self._named(entry)
+        return origin if origin is not None and 0 < entry.seq <= self._is_in(origin) else None
+
+    def is_beyond(self, entry: Entry) -> bool:
+        """Whether only its number speaks against it: nobody has brought in so many, as far as we know."""
+        origin = self._named(entry)
+        return origin is not None and entry.seq > self._is_in(origin)
+
+    def _named(self, entry: Entry) -> ProcessId | None:
+        """The process of elsewhere that an entry names, if it names the way here, too."""
         name = entry.origin
         if not name:
             return None
         way = self._ways[name] if name in self._ways else self._way_of(name)
-        if way is None or entry.path != way[1] or not 0 < entry.seq <= self._is_in(way[0]):
-            return None
-        return way[0]
+        return None if way is None or entry.path != way[1] else way[0]
 
     def _way_of(self, name: str) -> tuple[ProcessId, str] | None:
         """Who has this name, if that is one of elsewhere, and by which systems its messages come here."""
@@ -127,13 +135,21 @@ class Reading:
         self.position = position
         self._own = self.place.origins(self.lives)
 
-    def begin(self) -> Position:
-        """Where the next read begins. What is put aside from here on may belong behind what it brings."""
+    def begin(self) -> int:
+        """Another read begins. What is put aside from here on may belong behind what it brings. Returns its number."""
         self._reads += 1
-        return self.position
+        return self._reads
 
-    def take(self, read: Slice) -> tuple[list[Segment], Stretch]:
-        """The messages that these entries are, in their order."""
+    def is_puzzled_by(self, read: Slice) -> bool:
+        """Whether some entry looks as if it had been brought in, but by somebody who knows more than we."""
+        return any(entry.origin and self._headers.is_beyond(entry) for entry in read.entries)
+
+    def take(self, read: Slice, number: int | None = None) -> tuple[list[Segment], Stretch]:
+        """The messages that these entries are, in their order. `number` is that of the read that brought them.
+
+        Without one it is the latest read.
+        """
+        number = self._reads if number is None else number
         messages: list[Opened] = []
         for entry in read.entries:
             origin = self._brought_in(entry) if entry.origin else None
@@ -146,7 +162,7 @@ class Reading:
         if not read.entries:
             # Everything has been read that was there, so it is the turn of what was put aside before.
             for origin in list(self.aside):
-                self._add_aside(origin, max(self.aside[origin]) + 1, self._reads, messages)
+                self._add_aside(origin, max(self.aside[origin]) + 1, number, messages)
             self.again = False
         self.position = read.position
         marks = {origin: seq for origin, seq, _ in messages}

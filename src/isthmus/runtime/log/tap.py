@@ -170,7 +170,8 @@ class Tap:
             reading = self._reading()
             last = loop.time()
             while not stop.is_set() and (quiet is None or loop.time() - last < quiet):
-                after = reading.begin()
+                reading.begin()
+                after = reading.position
                 reader = asyncio.ensure_future(
                     self._patiently(self._outside.log.read, after, _SLICE_ENTRIES, _SLICE_BYTES)
                 )
@@ -244,7 +245,8 @@ class Tap:
         self._checkpoint = begin
         reading = self._reading()
         while True:
-            got = await self._patiently(self._outside.log.read, reading.begin(), _SLICE_ENTRIES, _SLICE_BYTES)
+            reading.begin()
+            got = await self._patiently(self._outside.log.read, reading.position, _SLICE_ENTRIES, _SLICE_BYTES)
             self._learn(await self._patiently(self._outside.log.state))
             reading, messages = await self._take(reading, got)
             found = next((message for message in messages if is_it(message)), None)

@@ -14,7 +14,6 @@ CAUSES: Final = {
     "last-link": "a join has no link left both ends of which are there, and nobody comes back",
     "lost-holders": "more members of a group were gone at a time than hold a message",
     "epoch-livelock": "a join began epoch after epoch when every fault was over",
-    "full-logs": "logs in the middle are full of what others have to pass on, and read no further for it",
     "leaders-duel": "two gateways of one side opened epochs against each other",
 }
 

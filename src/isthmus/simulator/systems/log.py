@@ -440,12 +440,6 @@ class SimulatedLog:
 
     def note_causes(self) -> None:
         """The run is over, and what is in the log now is what has happened to it."""
-        inner = len(self.joins) > 1
-        if inner and self.gateway.alive and self._holder.is_full and not self._holder.has_read_to(self.log.end):
-            name = self.world.names.name(self.gateway.id)
-            self.world.causes.note(
-                "full-logs", f"{name} has its window full, and has not read all of {self.system.name}"
-            )
         recorders = [self.world.hosts[slot].recorder for slot in self.origins]
         marks = dict.fromkeys(self.origins, 0)
         for number, (time, entry) in enumerate(self._history[: self._deleted_at], 1):

@@ -21,6 +21,8 @@ from isthmus.topology.read.keys import read_addresses, read_tls
 from isthmus.topology.read.table import Table
 
 OnRefusal: TypeAlias = Literal["stop", "park"]
+Carry: TypeAlias = Literal["durable", "at-once"]
+"""When an entry is carried to other systems: when it is on disk, or as soon as it can be read."""
 
 _SCHEMES = {
     "redis": ("redis", "rediss"),
@@ -28,6 +30,7 @@ _SCHEMES = {
     "kafka": ("kafka", "kafkas"),
     "postgres": ("postgres", "postgresql"),
 }
+_CARRIES: tuple[Carry, ...] = ("durable", "at-once")
 _REFUSALS: tuple[OnRefusal, ...] = ("stop", "park")
 _SECRETS = ("username", "password-file", "password-env", "token-file", "token-env", "credentials-file")
 _FILES = ("ca-file", "certificate-file", "key-file")
@@ -35,7 +38,7 @@ _COLUMNS = ("body-column", "key-column", "subject-column", "time-column", "heade
 _OWN = {"body-field": "redis", "sasl-mechanism": "kafka", **dict.fromkeys(_COLUMNS, "postgres")}
 """Keys that only one kind of broker has a use for."""
 _OPTIONS = ("default-subject", *_SECRETS, *_FILES, *_OWN)
-_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", *_OPTIONS)
+_KEYS = ("url", "stream", "streams", "link-address", "tls", "on-refusal", "carry", *_OPTIONS)
 _ONE_ORDER = ("postgres",)
 """Brokers that keep one order over all streams of a log."""
 _ODD = re.compile(r"[^A-Za-z0-9_.:-]")
@@ -48,6 +51,7 @@ class LogTable(Struct, frozen=True, kw_only=True):
     url: str
     streams: tuple[str, ...]
     on_refusal: OnRefusal = "stop"
+    carry: Carry = "durable"
     options: dict[str, str] = {}
 
 
@@ -63,6 +67,7 @@ def _read(table: Table, system: System) -> System:
         url=_url(table, system.provider) or "",
         streams=streams,
         on_refusal=table.choice("on-refusal", _REFUSALS, "stop"),
+        carry=table.choice("carry", _CARRIES, "durable"),
         options=_options(table, system.provider),
     )
     order = system.order
