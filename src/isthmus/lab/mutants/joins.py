@@ -190,10 +190,10 @@ def _new_peer_ignored(self: JoinGateway, link: LinkId, now: Nanos, out: Outbox) 
 
 @mutant("newcomer-without-messages", of=Export.catch_up, scenario="turnover")
 def _nothing_outstanding(
-    self: Export, marks: Mapping[ProcessId, int], earlier: Sequence[Segment], now: Nanos, out: Outbox
+    self: Export, marks: Marks, came_in: Marks, earlier: Sequence[Segment], now: Nanos, out: Outbox
 ) -> None:
     """A new gateway does not learn what is outstanding."""
-    _catch_up_export(self, marks, [], now, out)
+    _catch_up_export(self, marks, came_in, [], now, out)
 
 
 @mutant("answers-forgotten", of=Export.came_in, scenario="answers")
@@ -265,9 +265,9 @@ def _reports_not_awaited(self: Import, out: Outbox) -> None:
 
 
 @mutant("newcomer-without-past", of=Import.catch_up, scenario="striped")
-def _past_not_learnt(self: Import, marks: Marks, brought_in: Marks, out: Outbox) -> None:
+def _past_not_learnt(self: Import, marks: Marks, out: Outbox) -> None:
     """A new gateway does not learn what came in before."""
-    _catch_up_import(self, {}, brought_in, out)
+    _catch_up_import(self, {}, out)
 
 
 # Processes that come back
