@@ -345,6 +345,7 @@ class Load:
         self._mark = broker.name.encode() + b"-"
         self._size = size
         self._task: asyncio.Task[None] | None = None
+        self._ends = asyncio.Event()
         self.written = 0
         self.number = 0
 
@@ -354,7 +355,7 @@ class Load:
 
     async def _write(self) -> None:
         due = time.monotonic()
-        while True:
+        while not self._ends.is_set():
             numbers = range(self.number, self.number + self._batch)
             bodies = [(self._mark + b"%d-" % number).ljust(self._size, b".") for number in numbers]
             self.number += len(bodies)
@@ -365,7 +366,8 @@ class Load:
                 await asyncio.sleep(LOOK_EVERY)
             if self._rate:
                 due = max(due, time.monotonic() - 1) + len(bodies) / self._rate
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ends.wait(), max(0.0, due - time.monotonic()))
 
     async def until_seen(self, at: Broker, number: int, within: float = WAIT) -> None:
         """Wait until a body with this number or a later one stands in another broker."""
@@ -383,8 +385,9 @@ class Load:
         return int(body[len(self._mark) :].partition(b"-")[0])
 
     async def end(self) -> int:
+        """Write no more; what is under way is seen through. A client's library may swallow a cancellation."""
+        self._ends.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task
         await self._client.close()
         return self.written
