@@ -137,4 +137,5 @@ def test_nothing_is_lost_twice_or_out_of_order_whoever_is_killed(tmp_path: Path,
     outcome = run_with_children(kill_again_and_again(tmp_path, kinds, 5, rate=1000), within=seconds(110))
     assert not outcome.differences
     assert holds(outcome.report)
-    assert all(kill.flowing < seconds(5) for kill in outcome.kills), outcome.kills
+    # A broker takes its own time to start again: 10 s were seen of NATS on a busy machine.
+    assert all(kill.flowing < seconds(30 if "broker" in kill.victim else 5) for kill in outcome.kills), outcome.kills
