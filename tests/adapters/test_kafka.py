@@ -133,6 +133,7 @@ def transaction(server: KafkaServer, name: str) -> Any:
     return producer
 
 
+@pytest.mark.timeout(seconds(400))
 @pytest.mark.parametrize("part", range(4))
 def test_kafka_keeps_every_promise(part: int) -> None:
     outcomes = asyncio.run(run_suite(KafkaTrial(), CHECKS[part::4], part))

@@ -112,6 +112,7 @@ def foreign(*bodies: bytes, first: int = 1, part: int = 0) -> list[Entry]:
 # The suite ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(seconds(400))
 @pytest.mark.parametrize("part", range(4))
 def test_postgres_keeps_every_promise(part: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from isthmus.core.ids import MILLISECOND
 from isthmus.lab.brokers.joined import WAIT, Broker, JoinedBrokers
-from isthmus.lab.brokers.plain import Away, RedisClient
+from isthmus.lab.brokers.plain import Away, Client, RedisClient
 from isthmus.lab.harness.os_process import Ports
 from isthmus.lab.harness.sites import Lines, LinkQuality
 
@@ -48,9 +48,11 @@ async def questions_and_answers(directory: Path, kinds: tuple[str, str], pairs: 
             await joined.lines.order(f"delay {link} {delay}ms")
         await joined.run_gateways()
         copies = isinstance(joined[FAR].client, RedisClient) and isinstance(joined[NEAR].client, RedisClient)
+        reader = joined[NEAR].new_client()
+        await reader.watch()  # some brokers show only what was written since
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_ask(joined[NEAR], pairs))
-            tasks.create_task(_answer(joined[NEAR], pairs))
+            tasks.create_task(_answer(joined[NEAR], reader, pairs))
             copying = tasks.create_task(_copied(directory, joined, pairs)) if copies else None
         await joined.settled(within=2 * WAIT)
         await joined.stop()
@@ -70,9 +72,8 @@ async def _ask(broker: Broker, pairs: int) -> None:
     await client.close()
 
 
-async def _answer(broker: Broker, pairs: int) -> None:
-    reader, writer = broker.new_client(), broker.new_client()
-    await reader.watch()
+async def _answer(broker: Broker, reader: Client, pairs: int) -> None:
+    writer = broker.new_client()
     place, answered = None, 0
     while answered < pairs:
         found, place = await reader.read(place, 0.1)
